@@ -1,10 +1,10 @@
 """Provides the Berkeley Function Calling Leaderboard (v4) as suites, with its original cases, prompt and checkers.
 
-A single-turn case is correct if the package's AST checker accepts the answer or, in the irrelevance categories, if it
-has no call. In a multi-turn case, each user turn continues until the model answers without a call. The calls run on the
-package's simulated classes, which have state (files, tickets, trades …), and the model receives their outputs. After
-each turn, the package's checker compares the state and the outputs with the results of the correct calls. The first
-incorrect turn ends the case.
+A single-turn case is correct if the AST checker of the package ``bfcl-eval`` accepts the answer or, in the irrelevance
+categories, if the answer has no call. In a multi-turn case, each user turn continues until the model answers without a
+call. The calls run on the package's simulated classes, which have state (files, tickets, trades …), and the model
+receives their outputs. After each turn, the package's checker compares the state and the outputs with the results of
+the correct calls. The first incorrect turn ends the case.
 
 The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for function calling
 models. The ``prompt`` method uses the leaderboard's default prompt and parser for all other models.
@@ -39,13 +39,13 @@ SINGLE_TURN = (
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
 MAX_STEPS = 20
-"""Maximum number of requests within one turn, as on the leaderboard."""
+"""Maximum number of requests to the model within one turn, as on the leaderboard."""
 
 _RUNS = itertools.count()
 
 
 def cases(category: str) -> Sequence[Case]:
-    """Return a category's cases, in BFCL's order. Raises UsageError for an unknown category, or if BFCL is missing."""
+    """Return all cases of a category, in the order of the package's file. Raises UsageError for an unknown category."""
     if category not in CATEGORIES:
         raise UsageError(f"no such category: {category}; expected one of {', '.join(CATEGORIES)}")
     entries = bfcl_package.load_entries(category)
@@ -61,7 +61,7 @@ def cases(category: str) -> Sequence[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _SingleTurn:
-    """A single-turn case. ``answers`` contains the correct calls, with the list of correct values for each argument."""
+    """A single-turn case. ``answers`` are the correct calls, with a list of correct values for each argument."""
 
     category: str
     entry: bfcl_package.Entry
@@ -84,7 +84,7 @@ class _SingleTurn:
 
 @dataclass(frozen=True, slots=True)
 class _MultiTurn:
-    """A multi-turn case. ``answers`` contains the correct calls for each turn, as lines of Python."""
+    """A multi-turn case. ``answers`` are the correct calls for each turn, as lines of Python."""
 
     entry: bfcl_package.Entry
     answers: Sequence[Any]
@@ -109,7 +109,7 @@ class _MultiTurn:
             bfcl_package.forget(run)
 
     async def _turn(self, send: Send, messages: list[Message], run: str) -> tuple[list[list[str]], Answer]:
-        """Run one turn. Append its messages to ``messages``, and return the lines for each step and the last answer."""
+        """Run one turn, and append its messages to ``messages``. Return the calls of each step and the last answer."""
         tools = tools_of(self.entry)
         names = [tool.name for tool in tools]
         steps: list[list[str]] = []
@@ -117,7 +117,7 @@ class _MultiTurn:
             answer = await send(Request(tuple(messages), tools))
             messages.append(answer.message())
             calls = decode(answer.calls)
-            # Calls that cannot be parsed end the turn, as on the leaderboard.
+            # Arguments that are not JSON end the turn, as on the leaderboard.
             if not calls:
                 return steps, answer
             lines = bfcl_package.source(calls, names)

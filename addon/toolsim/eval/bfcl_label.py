@@ -1,7 +1,7 @@
 """Assigns one of the evaluation's labels to an incorrect answer to a BFCL case.
 
-The package's checker reports only the first mistake. To find out whether a value of the wrong type was escaped twice,
-this module unescapes the value and checks the answer again.
+The package's checker reports only the first mistake. To find out whether the reason for a mistake is a value that was
+escaped twice, this module unescapes the value and checks the answer again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded, Entry
 from toolsim.eval.case import Label
 from toolsim.eval.runtime.turn import Answer, Call
 
-# Markers in the model's text which show that it tried to write a call.
+# Matches markup which shows that the model tried to write a call.
 _ATTEMPT = re.compile(r"<tool_call|<use_tool|\[TOOL_CALLS\]|<function=|<\|python_tag\|>")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _ESCAPE = re.compile(r"\\[nt\"'\\]")
@@ -30,14 +30,14 @@ _LABELS: dict[str, Label] = {
 
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
-    """Return calls in the form that the checker expects, or None if any call's arguments are not a JSON object."""
+    """Return calls in the checker's format, or None if the arguments of any call are not a JSON object."""
     decoded = [(call.name, call.parsed()) for call in calls]
     found: list[Decoded] = [{name: arguments} for name, arguments in decoded if arguments is not None]
     return found if len(found) == len(decoded) else None
 
 
 def label_unread(answer: Answer) -> Label:
-    """Return the label of an answer that has no calls, or whose arguments are not JSON."""
+    """Return the label of an answer without calls, or with arguments that are not JSON."""
     if answer.finish == "length":
         return "truncation"
     return "malformed_json" if answer.calls or _ATTEMPT.search(answer.text) else "no_call"

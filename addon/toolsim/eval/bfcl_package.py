@@ -5,15 +5,15 @@ The package is meant to be run as a program. Importing it requires five workarou
 1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors, but
    this module uses only code that needs three small packages. ``INSTALL`` therefore omits its declared dependencies.
 2. ``constants.model_config`` imports every vendor's SDK only to determine whether a model writes ``_`` for the dots in
-   a function's name. A stub answers yes, which is correct for all function-calling models.
+   a function's name. A stub returns True, which is correct for all function-calling models.
 3. Its parsers for Java and JavaScript need an old tree_sitter without wheels for recent versions of Python. Only the
    Python categories are used here, so stubs replace these parsers.
 4. On import, it creates folders next to itself, in site-packages. An environment variable moves them to a temporary
    folder.
 5. Its parser uses ``ast.NameConstant``, which Python 3.14 removed. This module restores it if necessary.
 
-Two of its functions evaluate a model's text as Python: the parser and the executor for multi-turn cases. This module
-passes them only literals and simple arithmetic; see ``read_prompted`` and ``source``.
+Two of the package's functions evaluate a model's text as Python: the parser, and the executor for multi-turn cases.
+They receive only literals and simple arithmetic (see ``read_prompted`` and ``source``).
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "bfcl_eval.model_handler.parser.java_parser": {"parse_java_function_call": None},
     "bfcl_eval.model_handler.parser.js_parser": {"parse_javascript_function_call": None},
 }
-# Maximum absolute value of an operand in arithmetic that a model writes instead of a number.
+# Maximum absolute value of a number in an arithmetic expression, which models sometimes write instead of a result.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# Arguments whose values are capped, so that the simulated calculator does not run forever or exhaust the memory.
+# Large values of these arguments become NaN, because they could exhaust the simulated calculator's time or memory.
 _BOUNDED = ("base", "exponent", "precision")
 _MAX_BOUNDED = 1000
 
 
 class Unreadable(ValueError):
-    """Raised if the model's text is not a list of calls."""
+    """Raised if the model's text cannot be parsed as a list of calls."""
 
 
 @cache
 def _module(name: str) -> Any:
-    """Import a module of BFCL with this module's workarounds. Raises UsageError if BFCL is not installed."""
+    """Import a module of the package, with the workarounds above. Raises UsageError if the package is not installed."""
     try:
         importlib.import_module("bfcl_eval")
         for stand_in, names in _STAND_INS.items():
@@ -102,13 +102,13 @@ def _temporary_folder() -> str:
 
 
 def load_entries(category: str) -> list[Entry]:
-    """Return the cases in a category, in the order of its file. Raises UsageError if BFCL is not installed."""
+    """Return the cases of a category, in the order of the category's file."""
     entries: list[Entry] = _module("utils").load_dataset_entry(category)
     return entries
 
 
 def load_answers(category: str) -> dict[str, Any]:
-    """Return the correct answers for a category, by case ID. Raises UsageError if BFCL is not installed."""
+    """Return the correct answers for a category, by case ID."""
     return {entry["id"]: entry["ground_truth"] for entry in _module("utils").load_ground_truth_entry(category)}
 
 
@@ -132,12 +132,12 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 
 
 def read_prompted(text: str) -> list[Decoded]:
-    """Return the calls in a model's text, as parsed by BFCL. Raises Unreadable if BFCL cannot parse the text."""
-    # The parser evaluates the text, so all code is rejected first, except for arithmetic with reasonably small numbers.
+    """Return the calls in a model's text, as parsed by the package. Raises Unreadable if it is not a list of calls."""
+    # The parser evaluates the text, so all code is rejected first, except for arithmetic with small numbers.
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
-        # Python's warnings about the model's text (backslashes, ``1is``) or the package's parser are irrelevant.
+        # Python also warns about backslashes or ``1is`` in the model's text. Such warnings are irrelevant.
         with warnings.catch_warnings(action="ignore"):
             for node in ast.walk(ast.parse(stripped.strip().strip("'"), mode="eval")):
                 _refuse_unsafe(node)
@@ -166,7 +166,7 @@ def _refuse_unsafe(node: ast.AST) -> None:
 
 
 def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any], category: str) -> str | None:
-    """Return the kind of mistake that the package's AST checker finds (``missing_required`` …), or None."""
+    """Return the mistake that the package's AST checker finds, such as ``missing_required``, or None."""
     checker = _module("eval_checker.ast_eval.ast_checker")
     language = _module("constants.enums").Language.PYTHON
     return _mistake(checker.ast_checker, functions, list(calls), list(answers), language, category, _MODEL)
@@ -175,15 +175,15 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
 def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
     try:
         result = check(*args)
-    except Exception as error:  # The checkers index output without checks, and compare incomparable values.
+    except Exception as error:  # The checkers raise errors for answers of an unexpected type or length.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 
 
 def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
-    """Return calls as lines of Python for the simulated classes, which evaluate them.
+    """Return calls as lines of Python, which the simulated classes evaluate.
 
-    A call fails as an unknown function if its name is not ``allowed`` or an argument's name is not an identifier.
+    An unknown function is called instead if the name is not in ``allowed``, or an argument's name is not an identifier.
     """
     names = set(allowed)
     return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
@@ -201,7 +201,7 @@ def _bounded(name: str, value: object) -> object:
 
 
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
-    """Run lines of Python on the simulated classes, and return the outputs. ``run`` identifies the instances."""
+    """Evaluate lines of Python with the simulated classes, and return the outputs. ``run`` identifies the instances."""
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
     )
@@ -211,14 +211,14 @@ def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
 def multi_turn_error(
     turns: Sequence[Sequence[Sequence[str]]], answers: Sequence[Any], entry: Entry, run: str
 ) -> str | None:
-    """Return the mistake that the multi-turn checker finds in the lines of all turns so far, or None."""
+    """Return the mistake that the multi-turn checker finds in the calls of all turns so far, or None."""
     checker = _module("eval_checker.multi_turn_eval.multi_turn_checker")
     steps = [[list(step) for step in turn] for turn in turns]
     return _mistake(checker.multi_turn_checker, steps, list(answers), entry, "multi_turn_base", run)
 
 
 def forget(run: str) -> None:
-    """Delete a run's instances of the simulated classes, which the package stores in its globals."""
+    """Delete the instances of the simulated classes for a run, which the package stores in global variables."""
     instances = vars(_module("eval_checker.multi_turn_eval.multi_turn_utils"))
     for name in [name for name in instances if name.startswith(f"{run}_") and name.endswith("_instance")]:
         del instances[name]

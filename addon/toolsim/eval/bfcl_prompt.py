@@ -15,22 +15,22 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 class BfclPrompt:
     """The PromptForm of one case, which describes the functions in the package's default prompt.
 
-    A past call is shown in the form that the prompt requests, ``[name(key=value)]``. The outputs of a step are one user
-    message in the package's notation.
+    An earlier call is written as the prompt requests, ``[name(key=value)]``. The outputs of a step are combined into
+    one user message, in the package's notation.
     """
 
     entry: bfcl_package.Entry
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """Return the messages with BFCL's default system prompt, and with calls and outputs as text."""
+        """Return the messages with BFCL's default system prompt. Earlier calls and outputs are written as text."""
         return bfcl_package.prompted(_as_text(messages), self.entry)
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return the calls in text. For BFCL's parser, text consists entirely of prose or entirely of calls."""
+        """Return the prose or the calls in text. BFCL's parser does not accept text that contains both."""
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
-        except (bfcl_package.Unreadable, TypeError, ValueError):  # JSON cannot represent some Python values.
+        except (bfcl_package.Unreadable, TypeError, ValueError):  # Not all values are JSON.
             return text, ()
         return "", tuple(Call(f"call_{number}", name, arguments) for number, (name, arguments) in enumerate(calls))
 

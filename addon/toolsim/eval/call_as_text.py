@@ -1,6 +1,6 @@
 """Detects calls that a client receives as text. The client cannot run them, and shows them to its user.
 
-toolsim's own parser is not used, because it would treat the calls that it misses as prose. Any trace of a call to an
+toolsim's own parser is not used, because the calls that it misses are to be found, too. Any trace of a call to an
 offered tool counts, whether the call is complete or broken.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Collection
 
 _MARKUP = re.compile(r"<tool_call|<use_tool|<function=|[\"'](?:arguments|parameters)[\"']\s*:")
 _BEFORE_NAME = r"^[\s\[`]*"
-"""Matches the part of a line before a call. A line with other words before the name is prose about the tool."""
+"""Matches what can precede a call in a line. A line with other words before the name is prose about the tool."""
 
 
 def looks_like_call(text: str) -> bool:
-    """Return whether text contains call markup or a call's JSON keys, for any tool."""
+    """Return whether text contains the markup or the JSON keys of a call to any tool."""
     return _MARKUP.search(text) is not None
 
 

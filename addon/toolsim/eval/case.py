@@ -1,14 +1,14 @@
 """Defines an evaluation's data types (case, method, run), and selects a sample of cases.
 
 A suite is a list of cases. A case has a ``play`` function, which receives a ``Send`` and asks any number of questions.
-The rest of the evaluation therefore need not distinguish a single question from a conversation with tools and state.
-The case does not deal with the path to the model, timeouts, token counts, traces or errors::
+Thus a single question and a conversation with tools and state look the same to the rest of the evaluation. The case
+does not have to deal with connections, timeouts, token counts, traces or errors::
 
     async def play(send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": "…"},), tools))
         return Verdict.failed("no_call", "expected …") if not answer.calls else Verdict.passed()
 
-A case does not catch ProviderError. The run that it ends is labeled ``http_error`` or ``timeout``.
+A case does not catch ProviderError, which ends the run with the label ``http_error`` or ``timeout``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Label = Literal[
     "timeout",
     "internal_error",
 ]
-"""The reason for a failed run. If there are several reasons, it is the first one in the life cycle of a call.
+"""The reason for a failed run. If there are several reasons, the first one in the life cycle of a call counts.
 
 parallel_collapse: fewer calls than required; needless_call: an unwanted call; wrong_value: a call that fits its schema
 but has an incorrect argument; wrong_state: the calls succeeded but did not have the required effect; turn_limit: the
@@ -52,7 +52,7 @@ model never stopped calling; internal_error: the case itself raised an exception
 LABELS: tuple[Label, ...] = get_args(Label)
 
 MethodName = Literal["toolsim", "native", "prompt"]
-"""How a model receives tools: through the addon, as the server's own ``tools``, or only in a prompt."""
+"""The way in which a model receives tools: through the addon, as the server's own ``tools``, or only in a prompt."""
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
 """The name of the method's field and flag in reports and command lines of toolsim 0.2."""
@@ -60,7 +60,7 @@ FORMER_METHOD = "way"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict of a case on one run. ``detail`` describes the reason in one line."""
+    """The verdict of a case on one run. ``detail`` is the reason, in one line."""
 
     ok: bool
     label: Label | None = None
@@ -78,7 +78,7 @@ class Verdict:
 
 
 class PromptForm(Protocol):
-    """Describes tools and parses calls for the ``prompt`` method, in suites that need a special form."""
+    """Describes tools and parses calls for the method ``prompt``, in suites that need a special prompt."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
         """Return the messages with a description of the tools, and with earlier calls and outputs as text."""
@@ -89,10 +89,10 @@ class PromptForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case, identified by ``suite`` and ``id``. ``kind`` is tools or plain chat.
+    """One case, identified by ``suite`` and ``id``. ``kind`` states whether it is about tools or plain chat.
 
-    ``form`` is the form for the ``prompt`` method, or None for the default. ``options`` are the addon options that the
-    case tests, as ``name=value``. Only the ``toolsim`` method runs a case with options.
+    ``form`` is the prompt form for the method ``prompt``, or None for the default. ``options`` are the addon options
+    that the case tests, as ``name=value``. Only the method ``toolsim`` runs a case with options.
     """
 
     suite: str
@@ -105,7 +105,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The unit of comparison: one model, sampling profile, method and API. ``setting`` contains addon options."""
+    """A combination to be measured: a model, sampling profile, method and API. ``setting`` contains addon options."""
 
     model: str
     profile: str
@@ -126,7 +126,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """A description of the cell in one line."""
+        """The cell's name in reports and progress lines."""
         return f"{self.model} · {self.profile} · {self.method_name} · {self.api_name}"
 
 
@@ -135,7 +135,7 @@ class Run:
     """A run of one case in one cell.
 
     ``ms`` is the time from the first question to the verdict, without waits for rate limits. ``turns`` counts
-    questions, ``repaired`` counts repaired calls, and ``untagged`` counts calls found without the tag. ``as_text``
+    questions, ``repaired`` counts repaired calls, and ``untagged`` counts calls without a sentinel tag. ``as_text``
     counts answers with a call as text (``call_as_text``); it is None in old reports. ``steps`` contains each question
     and answer, and the model's prompt and output.
     """
@@ -159,7 +159,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity within its evaluation. In related reports, runs with equal keys ask equal questions."""
+        """The run's identity within its report. Runs of different reports with equal keys ask the same questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))
@@ -195,11 +195,11 @@ async def tools_of(case: Case) -> frozenset[str]:
 
 
 class _Enough(BaseException):
-    """Ends a case at its first question. Derives from BaseException, because a case might catch Exception."""
+    """Ends a case at its first question. It is derived from BaseException, because a case might catch Exception."""
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
-    """Return ``size`` of the cases (None: all) in their original order. The same seed always selects the same cases."""
+    """Return a sample of ``size`` cases (None: all) in their original order. A seed always selects the same cases."""
     if size is None or size >= len(cases):
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")

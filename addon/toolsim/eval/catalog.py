@@ -2,8 +2,8 @@
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
 ``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` states whether the model's native calls
-reliably arrive as calls, and not as text that looks like a call. False was measured, and None means unknown. The terms
-``reliable`` and ``unreliable`` select models by this field.
+reliably arrive as calls, rather than as text that looks like a call. False is a measured value, and None means unknown.
+The terms ``reliable`` and ``unreliable`` select models by this field.
 
 Hosted models can disappear, so a model that the server does not list is skipped unless its exact ID was specified.
 """
@@ -24,7 +24,7 @@ from toolsim.eval.flags import DEFAULT_MODELS, words
 class Model:
     """One model. ``id`` is its name on the server. Several IDs of the same model share a ``base_id``.
 
-    ``options`` are request options that the model always needs, ``recommended`` the sampling options on its card.
+    ``options`` are request options that the model always needs. ``recommended`` are the sampling options from its card.
     """
 
     id: str
@@ -59,8 +59,8 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
     """Return the models that a list of terms selects, in order. ``!`` removes models selected by earlier terms.
 
     ``served`` contains the IDs that the server lists. It is empty if they are unknown. A term that matches no catalog
-    entry is the name of a model on the server, and a pattern can match the server's IDs. A list of only exclusions
-    starts from the default selection. Raises UsageError for an exclusion that matches no model.
+    entry is the name of a model on the server, and a pattern can match the server's IDs. If the list contains only
+    exclusions, they apply to the default selection. Raises UsageError for an exclusion that matches no model.
     """
     chosen: dict[str, Model] = {}
     given = words(selection)
@@ -92,7 +92,7 @@ def missing(selection: str, served: Sequence[str]) -> list[str]:
 
 
 def is_served(id: str, served: Sequence[str]) -> bool:
-    """Return whether a server has the model. OpenRouter accepts ``:nitro`` after any ID, without listing such IDs."""
+    """Return whether a server has the model. OpenRouter accepts ``:nitro`` after any ID, without listing these IDs."""
     return id.removesuffix(":nitro") in served or id in served
 
 

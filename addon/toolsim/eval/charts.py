@@ -1,7 +1,7 @@
 """Draws the plots of the report as inline SVG: rates with their intervals, and the latency of each run.
 
-Widths are in viewBox units, so that a plot scales with the page. Colors are the page's CSS variables, one per method.
-Color-blind readers can distinguish them. Every bar also shows its figure as text.
+Widths are in viewBox units, so that a plot scales with the page. There is one color per method, from the page's CSS
+variables. Color-blind readers can distinguish the colors. Every bar is also labeled with its figure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_LABEL = 28
 
 
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
-    """Return horizontal bars: one group per case, one bar per method, and the 95% interval as a whisker.
+    """Return horizontal bars, with one group per case and one bar per method. Whiskers show the 95% intervals.
 
     ``colours`` maps each method to the index of its color on the page.
     """
@@ -60,7 +60,7 @@ def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
 
 
 def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
-    """Return a strip for each (label, color, milliseconds), with a dot per run. The strips share a logarithmic axis."""
+    """Return a strip with a dot per run for each (label, color, milliseconds). All strips share a logarithmic axis."""
     values = [value for _, _, times in strips for value in times if value > 0]
     if not values:
         return ""
@@ -102,7 +102,7 @@ def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: 
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:
-    """Return the powers of ten that enclose these values, at least one decade apart."""
+    """Return the nearest powers of ten below and above these values. They differ by at least a factor of ten."""
     first = math.floor(math.log10(low))
     last = max(math.ceil(math.log10(high)), first + 1)
     return 10.0**first, 10.0**last
@@ -128,7 +128,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> 
 
 
 def _shortened(text: str) -> str:
-    """Return a label that fits. A long label loses its middle, because the end names the method."""
+    """Return a label that fits. If it is too long, its middle is cut out, because its end contains the method."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 

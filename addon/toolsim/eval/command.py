@@ -30,7 +30,7 @@ SCRIPTED = "the scripted provider (offline)"
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _COMMANDS = {"compare": compare.main, "join": merge.main}
-# Settings that do not affect the measurement. --resume does not restore them.
+# Settings that do not affect the results. They are not saved in a report, so --resume does not restore them.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
@@ -53,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
-    """Parse the arguments. --resume restores the saved settings, unless the command line overrides them."""
+    """Parse the arguments. With --resume, unspecified arguments have the values that were saved in the report."""
     args = parser.parse_args(arguments)
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
     folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
     saved = with_current_names(journal.read_settings(folder))
     if args.options:
-        # argparse would append the saved list to its default.
+        # Without this, argparse would append the new options to the saved ones.
         saved.pop("options", None)
     parser.set_defaults(**saved)
     return parser.parse_args(arguments), folder
@@ -111,7 +111,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
         log.write(journal.SETTINGS, report.as_text(saved))
         read_timeout = args.client_timeout if args.read_timeout is None else args.read_timeout
-        # A limit of 0 means no limit.
+        # A timeout of 0 means that there is no limit.
         seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
         target = Target(url, key or "none", *seconds)
         started = Proxies(url, flows=folder / "flows" if args.flows else None)
@@ -150,7 +150,7 @@ async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Na
 
 
 def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in the order of the plan, so that a resumed report looks like an uninterrupted one."""
+    """Return the runs in the order of the plan, so that the report is the same as without an interruption."""
     place = {job.key: number for number, job in enumerate(jobs)}
     return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
 
@@ -160,7 +160,7 @@ def _models(setup: settings.Setup) -> str:
 
 
 async def _served(url: str, key: str, args: Namespace) -> list[str]:
-    """Return the models that the server lists. Raises UsageError if the server does not return a list."""
+    """Return the models that the server lists. Raises UsageError if the server does not answer."""
     import openai
 
     timeout = openai.Timeout(args.open_timeout or None)

@@ -1,8 +1,8 @@
 """``toolsim eval compare A B``, which compares two reports case by case and tests the difference for significance.
 
 Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
-within a report. A field that is constant in each report can therefore differ between the two reports. ``--a`` and
-``--b`` select runs by a field's value, to compare two methods or two values within one report::
+within a report. A field that is constant within each report can differ between them. ``--a`` and ``--b`` select runs by
+a field's value, to compare two methods or two values within one report::
 
     toolsim eval compare REPORT REPORT --a method=toolsim --b method=native
 """
@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pairs of runs from reports A and B, and the number of unpaired runs in each report."""
+    """Pairs of runs from reports A and B, and the number of runs in each report without a counterpart in the other."""
 
     pairs: Sequence[tuple[Run, Run]]
     alone_a: int
@@ -36,7 +36,7 @@ class Comparison:
 
     @property
     def flipped(self) -> list[tuple[Run, Run]]:
-        """The pairs in which only one run is correct. Pairs in which run A is correct come first."""
+        """The pairs in which only one of the two runs is correct. Pairs in which run A is correct come first."""
         return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
 
     @property
@@ -116,7 +116,7 @@ def _p_text(p: float) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command, and return its exit code. Raises UsageError if the reports cannot be read or compared."""
+    """Run the command and return its exit code. Raises UsageError if a report cannot be read or compared."""
     parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
     parser.add_argument("a", type=Path, metavar="A", help="a report folder")
     parser.add_argument("b", type=Path, metavar="B", help="another report folder, or the same folder with --a and --b")

@@ -1,4 +1,4 @@
-"""Assigns a label to a failed conversation: the first label that applies in a call's life cycle."""
+"""Assigns a label to a failed conversation. If several labels apply, it is the first one in a call's life cycle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.eval.case import Label, Verdict
 from toolsim.eval.runtime.loop import Execution, Outcome
 
 DONE = "Done."
-"""The exact final text that scenarios require."""
+"""The exact text with which the model has to end a scenario."""
 
 _BY_CODE: dict[str, Label] = {
     "UNKNOWN_TOOL": "wrong_tool",
@@ -19,7 +19,7 @@ _BY_CODE: dict[str, Label] = {
     "READ_ONLY": "wrong_value",
     "LOCKED": "wrong_value",
 }
-# Patterns for messages from the JSON schema validator, and their labels.
+# Patterns for error messages of the JSON schema validator, and the labels for these errors.
 _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
     (r"is a required property", "missing_required"),
     (r"[Aa]dditional properties", "hallucinated_parameter"),
@@ -28,7 +28,7 @@ _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
-    """Return the verdict on a conversation. ``goal`` describes the missing part of the required state, if any."""
+    """Return the verdict on a conversation. ``goal`` describes what is missing from the required state, if anything."""
     if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
         return Verdict.passed()
     if not outcome.executions:

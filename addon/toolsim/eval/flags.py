@@ -1,4 +1,4 @@
-"""Defines the evaluation's command line in one table. Environment variables can change the defaults."""
+"""Defines the evaluation's command line in one table. Environment variables override the defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_MODELS = "stable"
 def value_type(
     expected: str, read: Callable[[str], Any], is_valid: Callable[[Any], bool] = lambda _: True
 ) -> Callable[[str], Any]:
-    """Return an argparse type whose errors name the ``expected`` value. ``read`` can raise ValueError or KeyError."""
+    """Return an argparse type whose error message contains ``expected``. ``read`` can raise ValueError or KeyError."""
 
     def parse(text: str) -> Any:
         try:
@@ -33,7 +33,7 @@ def value_type(
     return parse
 
 
-# The values of a boolean environment variable.
+# The accepted values of a boolean environment variable.
 _BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off", ""), False)}
 
 boolean = value_type("true or false", lambda text: _BOOLEANS[text.strip().lower()])
@@ -47,7 +47,7 @@ _METAVARS = {boolean: "BOOL", positive: "N", whole: "N", number: "X", seconds: "
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env`` is the variable for its default, without the prefix. ``metavar`` is used for strings."""
+    """One flag. ``env`` is the variable for its default, without the prefix. Only strings have a ``metavar``."""
 
     name: str
     help: str
@@ -59,7 +59,7 @@ class Flag:
 
     @property
     def field(self) -> str:
-        """The name of the flag's attribute in the parsed arguments."""
+        """The name of the flag's attribute in the result of the parser."""
         return self.name.replace("-", "_")
 
 
@@ -217,7 +217,7 @@ FLAGS = (
     ),
     Flag("out", "folder in which report folders are created", DEFAULT_OUT, metavar="DIR"),
 )
-# The environment variable for the verbosity, which a report's settings do not include.
+# The environment variable for the verbosity, which is not saved in a report's settings.
 _VERBOSE = "VERBOSE"
 
 

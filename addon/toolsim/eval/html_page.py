@@ -23,7 +23,7 @@ from toolsim.eval.summary import (
 from toolsim.recordings.web_page import cut, document, quoted, table, tile
 
 MAX_FAILURES = 200
-"""Maximum number of failed runs on the page, because browsers cannot open a page with thousands of them."""
+"""Maximum number of failed runs on the page. With thousands of them, browsers could not open the page."""
 _COLOURS = 6
 _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 

@@ -1,7 +1,7 @@
 """Writes the report folder: its settings, and one line for each finished run, so that no finished run is lost.
 
-When a run ends, a line is appended to ``runs.jsonl`` and flushed. If a crash truncates a line, the line is dropped when
-the folder is reopened, and its run is repeated. Known secrets are never written to a file.
+When a run ends, a line is appended to ``runs.jsonl`` and flushed. If a crash truncates a line, this line is dropped and
+its run is repeated when the evaluation is resumed. Known secrets are never written to a file.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ RUNS = "runs.jsonl"
 SETTINGS = "settings.json"
 MASK = "[key]"
 
-# Minimum length of a masked secret. A shorter string could match ordinary words, and no real key is that short.
+# Minimum length of a secret that is masked. A shorter one could match ordinary words, and no real key is that short.
 _MIN_SECRET = 6
-# Half of a surrogate pair, which a model can write, is not UTF-8. It is replaced with its JSON escape.
+# Models can write half of a surrogate pair, which UTF-8 cannot encode. It is replaced with its JSON escape.
 _ERRORS = "backslashreplace"
 
 
 class Secrets:
-    """Masks known secrets in text that is about to be written."""
+    """Replaces known secrets in text that is about to be written."""
 
     def __init__(self, secrets: Collection[str] = ()) -> None:
         forms = {form for secret in secrets for form in _forms(secret)}
         self._secrets = sorted((form for form in forms if len(form) >= _MIN_SECRET), key=len, reverse=True)
 
     def mask(self, text: str) -> str:
-        """Return the text without the secrets."""
+        """Return the text with each secret replaced."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
         return text
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Return a secret in its original form and as escaped in a JSON string."""
     return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
@@ -60,7 +59,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8", errors=_ERRORS)
 
     def add(self, run: Run) -> Run:
-        """Record a finished run, and return it as written, with secrets masked."""
+        """Write a finished run to the file, and return it with secrets masked, as it was written."""
         line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
         self._file.write(f"{line}\n")
         self._file.flush()
@@ -69,7 +68,7 @@ class Journal:
         return written
 
     def write(self, name: str, text: str) -> Path:
-        """Write another report file atomically."""
+        """Write another file of the report atomically."""
         path = self.folder / name
         part = path.with_name(f".{name}.part")
         part.write_text(self._secrets.mask(text), encoding="utf-8", errors=_ERRORS)
@@ -87,7 +86,7 @@ def stamp(now: datetime) -> str:
 
 
 def new_folder(out: Path, now: datetime) -> Path:
-    """Return the path of a new folder in ``out``. A number is appended if a folder with the same time stamp exists."""
+    """Return the path of a new folder in ``out``. If a folder with the same time stamp exists, a number is appended."""
     folder, number = out / stamp(now), 1
     while folder.exists():
         number += 1
@@ -104,7 +103,7 @@ def latest(out: Path) -> Path:
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of a report. Raises UsageError if they are missing or invalid."""
+    """Return the settings of a report. Raises UsageError if they cannot be read."""
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
@@ -115,7 +114,7 @@ def read_settings(folder: Path) -> Mapping[str, Any]:
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """Return the finished runs of a report. Raises UsageError if the folder does not contain a report."""
+    """Return the finished runs of a report. Raises UsageError if they cannot be read."""
     path = folder / RUNS
     if not path.is_file():
         raise UsageError(f"{folder} is not a report folder: it does not contain {RUNS}")

@@ -29,7 +29,7 @@ def _cell(text: str) -> str:
 
 
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
-    """Return the report in Markdown. ``note`` is a paragraph from the report's author, shown below the heading."""
+    """Return the report in Markdown. ``note`` is a paragraph by the report's author below the heading."""
     parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
     methods = list(by_method(runs))
     parts += [
@@ -63,7 +63,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
 
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
     total, (every, at_100, at_96) = Summary.of(runs), combinations(runs)
-    # The number of answers with a call as text, by method.
+    # The number of answers that contain a call as text, by method.
     as_text = {method: Summary.of(own).as_text for method, own in by_method(runs).items()}
     lines = [
         f"- overall: {rate_text(total.rate)}",

@@ -1,4 +1,4 @@
-"""Runs every case in every cell, model by model. Each error is recorded as the result of its run."""
+"""Runs every case in every cell, one model after another. An error is recorded as the result of its run."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Job:
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
     """Return all runs, ordered by model and then by case. All methods of a case follow one another.
 
-    Thus an interrupted evaluation has run the same cases with all methods, and a server's prompt cache affects all
-    methods alike. A case with its own addon options is run only through toolsim, and only once.
+    Therefore, even an interrupted evaluation has run the same cases with all methods, and a server's prompt cache
+    affects all methods equally. A case with its own addon options is run only through toolsim, and only once.
     """
     jobs, seen = [], set()
     for model in dict.fromkeys(cell.model for cell, _ in cells):
@@ -57,13 +57,13 @@ def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: 
 
 
 Progress = Callable[[Job, Run | None], None]
-"""A function that is called when a run starts (with None), and when it has ended (with the run)."""
+"""A function that is called with None when a run starts, and with the run when it has ended."""
 
 
 async def measure(
     jobs: Iterable[Job], methods: Methods, seconds: float | None, done: Progress, *, parallel: int = 1
 ) -> None:
-    """Perform all runs, with ``parallel`` models at a time. A question takes at most ``seconds`` (None: no limit)."""
+    """Perform all runs, with ``parallel`` models at a time. ``seconds`` is the timeout of a question, if any."""
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
         by_model.setdefault(job.cell.model, []).append(job)
@@ -94,7 +94,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
         verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
     except StartFailed as error:
         verdict = Verdict.failed("internal_error", str(error))
-    except Exception as error:  # A bug in a case must fail only this run, not a long evaluation.
+    except Exception as error:  # A bug in a case must not end an evaluation that takes hours.
         place = "".join(traceback.format_exception(error)[-2:])
         verdict = Verdict.failed("internal_error", place)
     ms = (monotonic() - started - (asking.waited if asking else 0)) * 1000
@@ -105,7 +105,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
 def _label(error: ProviderError) -> Label:
     if error.timed_out:
         return "timeout"
-    # The addon has rejected a call to a strict tool.
+    # This is the addon's error code for an invalid call to a strict tool.
     return "schema_violation" if error.code == "invalid_tool_call" else "http_error"
 
 
@@ -136,7 +136,7 @@ def run_of(
 
 
 def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
-    """Add the recorded prompts and outputs to the steps. Only steps with tools have recordings, in the same order."""
+    """Add the recorded prompts and outputs to those steps that have tools. Only these steps are recorded."""
     left = list(recorded)
     before: tuple[tuple[str, str], ...] = ()
     for step in steps:

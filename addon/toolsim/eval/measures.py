@@ -1,4 +1,4 @@
-"""Computes the statistics of a report from their definitions: rate intervals, percentiles, a paired test."""
+"""Computes the statistics of a report directly from their definitions: rate intervals, percentiles, a paired test."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def wilson(ok: int, runs: int) -> tuple[float, float]:
     rate, square = ok / runs, Z95 * Z95
     middle = (rate + square / (2 * runs)) / (1 + square / runs)
     half = Z95 / (1 + square / runs) * math.sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs))
-    # At 0 and 100% the bound is exact, but floating-point arithmetic would miss it slightly.
+    # At 0 and 100%, floating-point arithmetic would miss the exact bound slightly.
     low = 0.0 if ok == 0 else max(0.0, middle - half)
     high = 1.0 if ok == runs else min(1.0, middle + half)
     return low, high
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile, which is a measured value, or 0 if there are no values."""
+    """Return the nearest-rank percentile, which is one of the values, or 0 if there are no values."""
     if not values:
         return 0.0
     rank = max(math.ceil(percent / 100 * len(values)), 1)
@@ -38,12 +38,12 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
     ``only_a`` and ``only_b`` are the numbers of pairs in which only A or only B is correct. If A and B were equally
-    good, each of these pairs would be a fair coin toss. p is the probability of a result that is at least as uneven.
+    good, each of these pairs would be a fair coin toss. p is the probability of an outcome that is at least as uneven.
     """
     pairs, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:
         return 1.0
-    tail = ways = 1  # Each binomial is computed from the previous one. Computing thousands separately is slow.
+    tail = ways = 1  # Each binomial coefficient is derived from the previous one, because computing thousands is slow.
     for count in range(fewer):
         ways = ways * (pairs - count) // (count + 1)
         tail += ways

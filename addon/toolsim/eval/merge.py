@@ -2,8 +2,8 @@
 
 An evaluation of a model on a laptop takes hours, so a comparison is done in parts: one method today, another method
 tomorrow, an older version from a separate checkout. Within a suite and a model, a case counts only if every method has
-run it. A report's method can be renamed to distinguish an older version of toolsim, which was evaluated as if it were
-the server, from the current version::
+run it. A report's method can be renamed. This distinguishes the current version of toolsim from an older version, which
+was evaluated as if it were the server::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
 """
@@ -20,7 +20,7 @@ from toolsim.eval.case import METHODS, Run
 from toolsim.eval.journal import RUNS, SETTINGS, Journal, Secrets, read_runs, read_settings
 from toolsim.eval.summary import by_method, grouped
 
-# Settings that can differ between the reports, because they do not change the questions.
+# Settings that may differ between the reports, because they do not change the questions.
 _FREE = frozenset(
     {"base_url", "models", "method", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
@@ -38,7 +38,7 @@ def shared_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return runs renamed to ``name``, a method with an optional suffix. Raises UsageError for an unknown method."""
+    """Return the runs under a new name: a method, optionally with a suffix. Raises UsageError for other names."""
     method, _, rest = name.partition(" ")
     for known in METHODS:
         if method == known:
@@ -47,13 +47,13 @@ def named(runs: Sequence[Run], name: str) -> list[Run]:
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all reports, ordered by method. If several runs have the same key, the last one counts."""
+    """Return the runs of all reports, ordered by method. If several runs have the same key, the last one is used."""
     runs = {run.key: run for part in parts for run in part}.values()
     return sorted(runs, key=lambda run: METHODS.index(run.cell.method))
 
 
 def common_settings(folders: Sequence[Path]) -> dict[str, object]:
-    """Return the settings that all reports share. Raises UsageError if a setting that affects the questions differs."""
+    """Return the settings that all reports share. Raises UsageError if settings that change the questions differ."""
     first, *others = [
         {name: value for name, value in read_settings(folder).items() if name not in _FREE} for folder in folders
     ]
@@ -66,7 +66,7 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command, and return its exit code. Raises UsageError if the reports cannot be combined."""
+    """Run the command, and return its exit code. Raises UsageError if the reports cannot be merged."""
     parser = Parser(prog="toolsim eval join", description="Combine reports on the same cases.")
     parser.add_argument(
         "out", type=Path, metavar="OUT", help="folder for the combined report; must not contain a report"

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""The setting of the ``native`` method in which tagged calls in an answer's text count as calls."""
+"""A setting of the method ``native``, in which tagged calls in the text of an answer count as calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The evaluated server. ``api_key`` is sent only in the Authorization header."""
+    """The server to be evaluated. ``api_key`` is sent only in the Authorization header."""
 
     base_url: str
     api_key: str = "none"
     client_seconds: float | None = 120.0
     open_seconds: float | None = 10.0
     read_seconds: float | None = 120.0
-    """Read timeout in seconds. None means no limit."""
+    """Timeout for reading from the server, in seconds, or None for no limit."""
 
 
 class Methods:
-    """Creates a Send for each run. Uses a client per base URL, and a proxy per model and set of addon options."""
+    """Creates a Send for each run. There is a client per base URL, and a proxy per model and set of addon options."""
 
     def __init__(self, target: Target, proxies: Proxies) -> None:
         self._target = target
@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return a Send and, for ``toolsim``, the proxy's recordings. Raises StartFailed if the proxy cannot start."""
+        """Return a Send and, for the method ``toolsim``, the proxy's recordings. Raises StartFailed if it fails."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":
@@ -56,7 +56,7 @@ class Methods:
         return sender(client, cell.model, api=cell.api, stream=cell.stream), captures
 
     def _client(self, base_url: str) -> openai.AsyncOpenAI:
-        # Importing the package here allows --help to work without it.
+        # The package is imported here, so that --help works without it.
         import openai
 
         if base_url not in self._clients:
@@ -64,7 +64,7 @@ class Methods:
             self._clients[base_url] = openai.AsyncOpenAI(
                 base_url=base_url,
                 api_key=target.api_key,
-                # The SDK must not retry, because the evaluation counts failures and waits out rate limits itself.
+                # The SDK must not retry, because the evaluation counts failures and handles rate limits itself.
                 max_retries=0,
                 timeout=openai.Timeout(target.client_seconds, connect=target.open_seconds, read=target.read_seconds),
             )
@@ -77,7 +77,7 @@ class Methods:
 
 
 def with_content_tags(send: Send) -> Send:
-    """Return a Send that parses tagged calls in the text of answers without calls."""
+    """Return a Send that converts tagged calls in the text of an answer to calls, if the answer has no others."""
 
     async def ask(request: Request) -> Answer:
         answer = await send(request)

@@ -1,8 +1,8 @@
 """Defines the sampling profiles, and selects profiles for a model.
 
-A profile applies to a model if one of its ``models`` terms selects the model (``*``: all). The profile ``recommended``
-consists of the options in the model's catalog entry, which are from its model card or generation_config. This profile
-applies only to models that have such options.
+A profile applies to a model if one of the profile's ``models`` terms selects the model (``*``: all). The profile
+``recommended`` consists of the options in the model's catalog entry, which are from its model card or
+generation_config. This profile applies only to models that have such options.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Profile:
 
 
 PROFILES = (
-    # With a temperature of zero, a report is reproducible, and a comparison shows only the effect of the change.
+    # With a temperature of zero, results can be reproduced, and a comparison shows only the effect of a change.
     Profile("default", ("deterministic",), {"temperature": 0.0}),
     Profile("recommended", ("card",), None),
     Profile("creative", ("chat",), {"temperature": 1.0, "top_p": 0.95}),
@@ -48,9 +48,7 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return profiles by ID or tag. ``*`` selects all, and ``!`` excludes. Raises UsageError for an
-    unknown ID or tag.
-    """
+    """Return the profiles with these IDs or tags. ``*`` selects all, ``!`` excludes. Raises UsageError for others."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

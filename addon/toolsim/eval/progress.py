@@ -12,7 +12,7 @@ from toolsim.eval.measure import Job
 
 
 class Progress:
-    """Displays the runs. ``verbosity``: 0 = a live line on a terminal, 1 = runs and turns, 2 = also sizes."""
+    """Displays the runs. ``verbosity``: 0 = a live line on a terminal, 1 = runs and turns, 2 = sizes, too."""
 
     def __init__(self, total: int, verbosity: int, *, quiet: bool) -> None:
         self._verbosity = verbosity
@@ -85,7 +85,7 @@ def _live_display() -> Any:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
-        # The description is last, because its length varies.
+        # The description is last, so that its varying length does not move the other columns.
         TextColumn("{task.description}", markup=False),
         console=Console(stderr=True),
     )

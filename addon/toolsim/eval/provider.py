@@ -23,7 +23,7 @@ MODEL = "scripted"
 
 
 class ScriptedProvider(TextBackend):
-    """A backend for the loopback server that plays scripts, which it finds by their prompts."""
+    """A backend for the loopback server that plays a script, which it finds by the prompt."""
 
     apis = tuple(APIS.values())
 
@@ -35,7 +35,7 @@ class ScriptedProvider(TextBackend):
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The token counts are word counts. Raises errors.BadRequest if no script matches."""
+        """Answer one request. Token counts are word counts. Raises BadRequest if there is no script for the prompt."""
         transcript = messages_of(request)
         shown = "\n".join(message.text for message in transcript)
         found = next((replies for prompt, replies in self._scripts.items() if prompt in shown), None)
@@ -58,7 +58,7 @@ class ScriptedProvider(TextBackend):
 
 @asynccontextmanager
 async def scripted_provider(more: Mapping[str, Script] | None = None) -> AsyncIterator[str]:
-    """Serve the scripts of all scenarios, and the scripts in ``more``, on a free loopback port. Yield the base URL."""
+    """Serve the scripts of all scenarios and those in ``more`` on a free loopback port, and yield the base URL."""
     server = Loopback(ScriptedProvider({**live_scripts(), **(more or {})}), is_open=True)
     await server.start()
     try:

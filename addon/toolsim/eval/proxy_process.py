@@ -1,4 +1,4 @@
-"""Runs mitmdump with the addon in front of the target, so that the evaluation measures the real product.
+"""Runs mitmdump with the addon in front of the evaluated server, so that the evaluation measures the real product.
 
 The addon records each exchange (``toolsim_capture``). The recordings contain the model's actual prompt, and the model's
 output before the addon converted it to calls.
@@ -27,10 +27,10 @@ class Proxy:
 
     @classmethod
     async def start(cls, target: str, options: Iterable[str], folder: Path) -> Proxy:
-        """Start a mitmdump with these addon options and a new ``folder`` for its files, or raise StartFailed."""
+        """Start a mitmdump with these addon options in the new folder ``folder``. Raises StartFailed if this fails."""
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
-        # By default, the result must not depend on the user's own profiles.
+        # Unless an option changes this, the user's own profiles must not affect the result.
         settings = {"toolsim_profiles": "off", "toolsim_upstream": target}
         settings |= {name: value for name, _, value in (option.partition("=") for option in options)}
         given = [f"toolsim_capture={captures}", *(f"{name}={value}" for name, value in settings.items())]
@@ -38,29 +38,29 @@ class Proxy:
         try:
             child = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # Cancellation does not stop the thread, so the process that the thread starts has to be stopped here.
+            # The thread cannot be canceled, so the process that it starts is stopped here.
             (await starting).stop()
             raise
         return cls(f"http://127.0.0.1:{child.port}{parse_url(target).path}", captures, child)
 
     async def stop(self) -> None:
-        """Stop the process after it has written its recordings."""
+        """Stop the process. Before it exits, it writes its recordings."""
         await asyncio.to_thread(self._child.stop)
 
 
 class Proxies:
-    """Starts mitmdumps on first use, one for each user and set of addon options, and stops them at the end."""
+    """Starts a mitmdump for each user and set of addon options when it is first used, and stops them at the end."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
         self._running: dict[tuple[str, tuple[str, ...]], Proxy] = {}
-        # The first process creates the certificate authority, which concurrent processes would overwrite.
+        # Further processes wait, because they would overwrite the certificate authority that the first one creates.
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:
-        """Return the proxy for ``user`` with these options, started on first use. Raises StartFailed if that fails."""
+        """Return the proxy for ``user`` with these options. Start it if necessary. Raises StartFailed on failure."""
         key = (user, tuple(options))
         async with self._starting:
             if key not in self._running:
@@ -69,7 +69,7 @@ class Proxies:
         return self._running[key]
 
     async def aclose(self) -> None:
-        """Stop all proxies, move their recordings to the flows folder (if specified), and remove temporary files."""
+        """Stop all proxies, copy their recordings to the flows folder, if there is one, and remove temporary files."""
         await asyncio.gather(*(proxy.stop() for proxy in self._running.values()))
         if self._flows is not None:
             for number, proxy in enumerate(self._running.values()):

@@ -2,9 +2,9 @@
 
 A case sees only an ordinary Send, which does the following:
 
-1. It adds the sampling profile's options. Their ``tool_choice`` takes precedence if there are tools.
+1. It adds the sampling profile's options. The profile's ``tool_choice`` takes precedence if there are tools.
 2. It limits each question to ``seconds`` (None: no limit), even if the answer is still arriving.
-3. After a rate limit (429, or 503 with Retry-After) it waits and retries. The wait does not count as the model's time.
+3. After a rate limit (429, or 503 with Retry-After) it waits and retries. The wait does not count as model time.
 4. It records each question and its answer.
 """
 
@@ -21,12 +21,12 @@ from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, S
 
 MAX_WAITS = 5
 MAX_WAIT_SECONDS = 90.0
-"""Maximum wait for a rate limit, in seconds. Hosted APIs count requests per minute, so longer waits are pointless."""
+"""Maximum wait for a rate limit, in seconds. Hosted APIs count requests per minute, so longer waits do not help."""
 FIRST_WAIT_SECONDS = 1.0
 
 
 class Asking:
-    """A Send that records the questions and answers of one run."""
+    """A Send that records the questions of one run and their answers."""
 
     def __init__(self, send: Send, options: Mapping[str, Any], seconds: float | None) -> None:
         self._send = send
@@ -37,12 +37,12 @@ class Asking:
         self.steps: list[dict[str, Any]] = []
         self.waited = 0.0
         self.rewritten = 0
-        """The number of answered questions with tools or tool outputs. The proxy records only these."""
+        """The number of answered questions with tools or tool outputs. The proxy records only these questions."""
         self.input_tokens = 0
         self.output_tokens = 0
 
     async def __call__(self, request: Request) -> Answer:
-        """Ask a question. Raises ProviderError if the request fails."""
+        """Ask a question. Raises ProviderError if there is no answer."""
         request = replace(request, options={**self._options, **request.options})
         if self._tool_choice and request.tools:
             request = replace(request, tool_choice=self._tool_choice)
@@ -52,7 +52,7 @@ class Asking:
             answer = await self._ask(request)
         except ProviderError as error:
             step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
-            # If the backend cannot be reached, the proxy itself sends the error, and records nothing.
+            # The proxy does not record the request if the backend cannot be reached.
             self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
             raise
         finally:
@@ -98,7 +98,7 @@ class Asking:
 
 
 def common_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """Return the length of the common prefix of two sequences. A trace stores only what follows the prefix."""
+    """Return the length of the common prefix of two sequences. A trace contains only the messages after this prefix."""
     count = 0
     while count < min(len(before), len(now)) and before[count] == now[count]:
         count += 1
@@ -110,7 +110,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def _wait(error: ProviderError, attempt: int) -> float | None:
-    """Return the number of seconds to wait before the next attempt, or None to stop trying."""
+    """Return the number of seconds to wait before the next attempt, or None if there should be none."""
     if error.status == 429:
         seconds = FIRST_WAIT_SECONDS * 2**attempt if error.retry_after is None else error.retry_after
     elif error.status == 503 and error.retry_after is not None:

@@ -1,9 +1,9 @@
 """Asks simple single-turn questions with everyday tools, the fastest test of a model's ability to call tools.
 
-A suite is a data file with the correct calls and the correct values of each argument. Names of people and places are
-compared without regard to case and final periods. All other values are compared exactly. If a question has no correct
-calls, the model must not call any tool. The manifest's wording was tuned on some of the ``questions``; ``unseen``
-contains other questions with other tools, which were never used for tuning.
+A suite is a data file with the correct calls for each question, and the correct values of each argument. Names of
+people and places are compared without regard to case and final periods. All other values are compared exactly. If a
+question has no correct calls, the model must not call any tool. The manifest's wording was tuned on some of the
+``questions``; ``unseen`` contains other questions with other tools, which were never used for tuning.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
         return "parallel_collapse"
     if len(left) > len(calls):
         return "needless_call"
-    # Each correct call is paired with the most similar of the model's calls.
+    # Each correct call is compared with the model's call that is most similar to it.
     first: Label | None = None
     for right in calls:
         mistakes = [_mistake(call, right) for call in left]

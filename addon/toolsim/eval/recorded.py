@@ -18,13 +18,13 @@ from toolsim.proxy.metadata import NOTE, REPORT
 from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
-# Maximum wait for a recording, in seconds. The proxy sends the answer before a thread writes the recording.
+# Maximum wait for a recording, in seconds. The proxy writes recordings in a thread, after it has sent the answer.
 _WAIT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange: the messages sent to the model as (role, text), the model's text, repairs and untagged calls."""
+    """One exchange: the prompt as (role, text) pairs, the model's text, repairs, and the number of untagged calls."""
 
     shown: tuple[tuple[str, str], ...]
     wrote: str
@@ -40,7 +40,7 @@ class Captures:
         self._read: set[str] = set()
 
     async def new(self, expected: int) -> list[Recorded]:
-        """Return the exchanges since the last call, oldest first. Wait briefly for the ``expected`` number of files."""
+        """Return the exchanges since the last call, oldest first. Wait briefly for ``expected`` exchanges."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_SECONDS
         while len(files := self._unread()) < expected and loop.time() < end:
@@ -49,7 +49,7 @@ class Captures:
         return [recorded for file in files for recorded in _exchanges(file)]
 
     def forget(self) -> None:
-        """Skip all recordings so far, which belong to an abandoned run."""
+        """Skip all recordings so far, because they belong to a run that was abandoned."""
         self._read |= {file.name for file in self._unread()}
 
     def _unread(self) -> list[Path]:

@@ -17,7 +17,7 @@ REPORT = "report.json"
 def write(
     log: Journal, runs: Sequence[Run], *, planned: int, target: str, settings: dict[str, Any], note: str = ""
 ) -> None:
-    """Write the files to the journal's folder, whose name is the timestamp of the report.
+    """Write the files to the journal's folder, whose name is the report's time stamp.
 
     ``planned`` is the planned number of runs, ``target`` describes the server, and ``note`` is from the author.
     """
@@ -29,5 +29,5 @@ def write(
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Return data as JSON text, formatted as in report files."""
+    """Return data as JSON text with the formatting of report files."""
     return json.dumps(data, ensure_ascii=False, indent=2) + "\n"

@@ -1,7 +1,7 @@
 """Provides scenarios: conversations with tools and state. The resulting state determines whether a run is correct.
 
-Each scenario runs in the runtime's loop, on a separate workspace. Live scenarios require the exact final text ``Done.``
-to make the end verifiable. Otherwise, the model's wording does not matter.
+Each scenario runs in the runtime's loop, on a separate workspace. Live scenarios require the exact final text
+``Done.``, so that the end can be checked. Otherwise, the model's wording does not matter.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""A limit in bytes. The text that long_arguments_guard requests exceeds it, but a call with one sentence does not."""
+"""A limit in bytes. The text that long_arguments_guard requests is longer, but a call with one sentence is not."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
@@ -123,7 +123,7 @@ def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
 
 
 def check_title(outcome: Outcome, workspace: Workspace) -> Verdict:
-    """Check that the state was read, the title is set, and the final text is ``Done.``."""
+    """Check that the model has read the state, set the title, and ended with ``Done.``."""
     return diagnose(outcome, _has_title(outcome, workspace))
 
 

@@ -1,8 +1,8 @@
 """Contains the scripts of the live scenarios, and helpers for all scripts of the scripted provider.
 
 A script is a list of replies, indexed by the number of earlier assistant messages. A reply can be a function of the
-model's entire prompt, which continues only if the tested check has reacted. A script therefore behaves like a model
-that reads its results, and the scenario fails without the check.
+entire prompt, which continues the script only if the tested check has reacted. Therefore, a script behaves like a model
+that reads tool results, and the scenario fails without the check.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def patch(path: str, value: Any) -> str:
 
 
 def after(sign: str, then: str, otherwise: str = DONE) -> Reply:
-    """Return a reply that is ``then`` if the prompt contains ``sign``, or ``otherwise`` if it does not."""
+    """Return a reply that depends on the prompt: ``then`` if the prompt contains ``sign``, or else ``otherwise``."""
     return lambda shown: then if sign in shown else otherwise
 
 
@@ -62,7 +62,7 @@ SCRIPTS: Mapping[str, Script] = {
         after("ARGUMENTS_TOO_LARGE", patch("/draft/body", TOO_LONG.partition(".")[0])),
         DONE,
     ),
-    # If the prompt contained tools, a real model would call one.
+    # Like a real model, call a tool if the prompt contains tools.
     "chat_only": (after("state_get", get()),),
     "happy_path_parallel": (f"{get()}\n{_TITLE}", DONE),
 }

@@ -1,4 +1,4 @@
-"""Converts flags to the input of an evaluation (cells and cases). All mistakes are reported before it starts."""
+"""Converts flags to the input of an evaluation (cells and cases). All mistakes are reported before it runs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from toolsim.proxy.options.option import PREFIX
 APIS = get_args(Api)
 OPENROUTER = "https://openrouter.ai/api/v1"
 _CHOICES = ("auto", "required", "none")
-"""The values of tool_choice that do not name a tool."""
+"""The values of ``tool_choice`` that are not the name of a tool."""
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
-"""Request fields that only the evaluation may set."""
+"""Request fields that users cannot set, because the evaluation sets them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Setup:
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return the input of an evaluation. ``served``: the server's models. Raises UsageError if nothing is selected."""
+    """Return the input of an evaluation. ``served`` are the models on the server. Raises UsageError for mistakes."""
     gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
@@ -92,7 +92,7 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 
 
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
-    """Return the API key for a server, or "" if there is none.
+    """Return the API key for a server, or "" if there is none. Raises UsageError if the variable for it is not set.
 
     OPENROUTER_API_KEY is used only for OpenRouter and OPENROUTER_BASE_URL. Other servers require ``--key-env``. Raises
     UsageError if the variable that it names is not set, or its value is not a valid key.
@@ -107,7 +107,7 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return the server's only model, or the stable models for OpenRouter and servers that list any of them."""
+    """Return the server's only model, or the stable models if the server is OpenRouter or lists any of them."""
     if len(served) == 1:
         return served[0]
     stable = {model.id for model in catalog.select(DEFAULT_MODELS)}
@@ -123,7 +123,7 @@ def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
 
 
 def scenario_settings(args: Namespace) -> ScenarioSettings:
-    """Return the settings of all scenarios."""
+    """Return the settings that all scenarios share."""
     tools = [tool.name for tool in Workspace().registry().offered()]
     named = _known(words(args.allowlist), ("all", *TOOL_PROFILES, *tools), "--allowlist")
     allowed = None if "all" in named else tuple(tool for word in named for tool in TOOL_PROFILES.get(word, (word,)))
@@ -137,7 +137,7 @@ def scenario_settings(args: Namespace) -> ScenarioSettings:
 
 
 def notices(args: Namespace, setup: Setup) -> list[str]:
-    """Return warnings about settings that have no effect or that the catalog advises against."""
+    """Return warnings about settings that have no effect, or against which the catalog advises."""
     found = []
     asked = {cell.model for cell, _ in setup.cells}
     doubtful = [model.id for model in catalog.CATALOG if model.id in asked and model.tool_calling_reliable is False]
@@ -151,7 +151,7 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
 def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[tuple[Cell, Sampling]]:
     chosen = profiles.select(args.profiles)
     methods = _known(words(args.method), METHODS, "--method")
-    # The scripted provider is free, so both APIs are tested, streamed and non-streamed.
+    # The scripted provider costs nothing, so all combinations of API and streaming are tested.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
     streams = [False, True] if offline and not args.stream else [args.stream]
     defaults, overrides = _fields(args)
@@ -187,13 +187,13 @@ def _values(option: str) -> list[str]:
         raise UsageError(f"--set: expected a toolsim option, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
-        # Options are checked here. The proxies start during the evaluation, which is too late to report a mistake.
+        # The proxies, which also check the options, start only during the evaluation.
         arguments.check_settings([one], host="127.0.0.1")
     return chosen
 
 
 def _fields(args: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the request options that profiles can override, and the options that override those in profiles."""
+    """Return the request options that profiles override, and the request options that override profiles."""
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     overrides: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if args.route:

@@ -11,7 +11,7 @@ from toolsim.eval.case import LABELS, Run
 from toolsim.eval.measures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""Minimum share of correct runs for a combination to be listed as nearly correct."""
+"""Minimum share of correct runs for a combination that is listed as nearly correct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Summary:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Summary:
-        """Compute the figures. Latency excludes errors and timeouts. ``as_text`` is None if any run lacks the count."""
+        """Compute the summary. Errors and timeouts have no latency. ``as_text`` is None if any run lacks this count."""
         as_text = [run.as_text for run in runs if run.as_text is not None]
         failures = Counter(run.label for run in runs if not run.ok)
         times = [run.ms for run in runs if run.label not in ("timeout", "http_error", "internal_error")]
@@ -94,7 +94,7 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 
 
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Group runs by scenario or, in other suites, by suite. If there are several models, each has separate groups."""
+    """Group runs by scenario or, in other suites, by suite. If there are several models, also group by model."""
     several = len({run.cell.model for run in runs}) > 1
 
     def name(run: Run) -> str:
@@ -114,12 +114,12 @@ CELL_HEAD = (
     *("right", "%", "95 % interval", "p50", "p95", "tokens in", "out", "repaired", "untagged", "as text"),
     "notes",
 )
-"""The column names of ``cell_rows``. The columns after the API contain numbers, except that the notes are text."""
+"""The column names of ``cell_rows``. The columns after the API contain numbers, except for the notes."""
 CELL_WORDS = 5
 
 
 def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of formatted figures for each suite and cell."""
+    """Yield one row of a table for each suite and cell, as formatted text."""
     for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items():
         figures = Summary.of(own)
         low, high = figures.rate.interval
@@ -144,7 +144,7 @@ def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
 
 
 def duration(ms: float) -> str:
-    """Return a duration in readable form, such as ``340 ms``, ``1.5 s``, ``12 s`` or ``3 min``."""
+    """Return a duration as text, such as ``340 ms``, ``1.5 s``, ``12 s`` or ``3 min``."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     if ms < 120_000:
@@ -153,7 +153,7 @@ def duration(ms: float) -> str:
 
 
 def combinations(runs: Iterable[Run]) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of all combinations of model, profile, method and API, of those at 100%, and at 96% or more."""
+    """Return the names of all combinations (cells), of those with 100% correct runs, and of those with at least 96%."""
     rates = {cell.name: Rate.of(own) for cell, own in grouped(runs, lambda run: run.cell).items()}
     at_100, at_96 = (
         [name for name in rates if rates[name].ok >= least * rates[name].runs] for least in (1, NEARLY_ALL)

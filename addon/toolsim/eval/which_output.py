@@ -1,7 +1,7 @@
 """Implements the suite ``which_output``, in which the model has to report one output of several parallel calls.
 
-The outputs are in the order of the calls, or in another order, as from clients that send each output once it is ready.
-A correct answer makes no calls and contains only the correct number.
+The outputs are in the order of the calls, or in another order, since some clients send each output as soon as it is
+ready. A correct answer makes no calls and contains only the correct number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def cases() -> Sequence[Case]:
-    """Return all cases in the order of the file. Cases with the same beginning follow one another."""
+    """Return all cases in the order of the file. Cases that begin with the same messages follow one another."""
     document = data_file("which_output.json")
     tools = tuple(Tool(**tool) for tool in document["tools"])
     return [case for conversation in document["conversations"] for case in _cases(conversation, tools)]
@@ -40,7 +40,7 @@ def _cases(conversation: Mapping[str, Any], tools: tuple[Tool, ...]) -> Iterator
 
 
 def _history(conversation: Mapping[str, Any], order: Sequence[int]) -> list[Message]:
-    """Return the user's message, the calls, and the outputs of the calls in ``order``."""
+    """Return the user's message, the calls, and the outputs of the calls, which are in the order ``order``."""
     calls = tuple(
         Call(f"call_{number:03}", conversation["tool"], json.dumps({conversation["argument"]: name}))
         for number, (name, _) in enumerate(conversation["values"], 1)

@@ -1,7 +1,7 @@
-"""Implements the small in-memory workspace of the scenarios, and its tools.
+"""Implements the small in-memory workspace on which the scenarios operate, and its tools.
 
-``facts`` are authoritative: a model can propose a change, but only a person can confirm it. ``draft`` is working state
-with typed fields. ``locks`` are paths that must not be changed. ``ui`` is optional.
+``facts`` are authoritative: a model can propose a change, but only a person can confirm it. ``draft`` contains typed
+fields that the model can change. ``locks`` are paths that must not be changed. ``ui`` is optional.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Workspace:
     reads: int = 0
 
     def registry(self, *, strict: bool = False) -> ToolRegistry:
-        """Return the workspace's tools. ``strict`` declares state_patch as strict."""
+        """Return the tools of this workspace. If ``strict`` is true, state_patch is declared as strict."""
         registry = ToolRegistry()
         registry.add(STATE_GET, self.get)
         patch = Tool(STATE_PATCH.name, STATE_PATCH.description, STATE_PATCH.parameters, strict)
@@ -103,7 +103,7 @@ class Workspace:
         return ToolResult(True, copy.deepcopy(state))
 
     def patch(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Change one field of the draft. Fails if the path or type is invalid, or the path is locked."""
+        """Change one field of the draft. Fails if the path is invalid or locked, or the value has the wrong type."""
         if (wrong := self._wrong_id(arguments)) is not None:
             return wrong
         path, value = arguments["path"], arguments["value"]
@@ -122,12 +122,12 @@ class Workspace:
         return ToolResult(True, {"path": path, "value": value})
 
     def propose(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Record a proposal without changing the facts."""
+        """Record a proposed fact without changing the facts."""
         self.proposals[arguments["name"]] = arguments["value"]
         return ToolResult(True, {"proposed": arguments["name"]}, warnings=("a person has to confirm it",))
 
     def commit(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Turn a proposal into a fact. Requires the name of the person who confirmed it."""
+        """Turn a proposal into a fact. Fails without the name of the person who confirmed it."""
         name = arguments["name"]
         if not arguments.get("confirmed_by"):
             return ToolResult.failed("CONFIRMATION_REQUIRED", "a person has to confirm it")

@@ -1,11 +1,11 @@
-"""Asks a model questions through a real toolsim, with one mitmdump process for each setting.
+"""Asks a model questions through toolsim, with one mitmdump process for each setting.
 
 Errors are handled as follows:
 
 1. After a rate limit, the question is repeated once ``Retry-After`` has passed, if time allows (``question_run.py``). A
    persistent rate limit ends the run, as does a rejected key.
-2. If the backend rejects a feature that the setting uses (tools, an enforced form), ``Unavailable`` is raised.
-3. After any other error or a timeout, the question has no answer. The run ends after a few such questions in a row.
+2. If the backend rejects a feature that the setting uses (tools or an enforced call form), ``Unavailable`` is raised.
+3. After a timeout or any other error, the question has no answer. The run ends after a few such questions in a row.
 
 An error never counts as an incorrect answer, since a failing server must not influence any decision.
 """
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 SECONDS = 120.0
 """Timeout for a question, in seconds. It is long because the model might have to be loaded first."""
 MAX_TOKENS = 256
-"""Maximum number of tokens in an answer. Two calls, or any of the plain-text answers, fit within it."""
+"""Maximum number of tokens in an answer, which is enough for two calls or for the answer to any text question."""
 OPEN_SECONDS = 10.0
 TIME_OVER = "the time limit was reached"
 
 
 class Answers:
-    """A client of the model at ``url``. ``deadline`` is the time of the monotonic clock at which the run ends."""
+    """Asks the model at ``url`` questions. When the monotonic clock reaches ``deadline``, the run ends."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Answers:
         self._started = 0
 
     async def __call__(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was correct, or None for an error. Raises Unavailable or Ended (see ``_judge``)."""
+        """Return whether the answer is correct, or None after an error. Raises Unavailable and Ended."""
         if (known := self._memory.answer(setting, question.id)) is not None:
             return known
         started = self._clock()
@@ -101,7 +101,7 @@ class Answers:
         from toolsim.eval.runtime.openai_client import sender
 
         if setting not in self._open:
-            # Each option is set explicitly, so that no profile applies.
+            # Each option is set explicitly, so that no profile takes effect.
             values = [f"{PREFIX}{name}={value}" for name, value in setting.values().items()]
             self._started += 1
             proxy = await Proxy.start(self._url, values, self._folder / f"proxy-{self._started}")
@@ -112,7 +112,7 @@ class Answers:
         return sender(self._open[setting][1], self._model, api=self._api)
 
     async def close(self, setting: Setting) -> None:
-        """Stop the proxy for a setting, and record how many requests it sent to the backend."""
+        """Stop the proxy for a setting, and store the number of requests that it sent to the backend."""
         if setting in self._open:
             proxy, client = self._open.pop(setting)
             await client.close()
@@ -127,7 +127,7 @@ class Answers:
 
 
 def _judge(error: ProviderError, setting: Setting) -> None:
-    """Raise Ended or Unavailable if an error affects more than one question."""
+    """Raise Ended or Unavailable if an error would also affect further questions."""
     if error.status in (401, 403):
         raise Ended(f"the backend rejects the key (HTTP {error.status}: {error})")
     if error.status in (429, 503):

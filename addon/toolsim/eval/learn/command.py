@@ -1,7 +1,7 @@
 """``toolsim tune URL``, which finds the settings that suit a model and writes the model's profile.
 
 Exit codes: 0 for a complete profile, 1 if the backend or the time limit ended the command early, 2 for a usage error,
-130 after Ctrl-C. If the command ended early, running it again continues with the answers that it has stored.
+130 after Ctrl-C. If the command ended early, the next run continues with the answers that have been stored.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ async def _learn(args: argparse.Namespace) -> int:
     if not model:
         raise UsageError("--model: required, because the server lists no models")
     engine = engine_at(found.url, key)
-    # llama.cpp has one model and accepts any name for it.
+    # llama.cpp serves one model under any name.
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
         raise UsageError(f"--model: {found.url} has no model {args.model}; it lists {', '.join(found.models[:6])}")
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
@@ -124,7 +124,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         profile_file.check_place(out)
     except OSError as problem:
-        # The path is checked now rather than after minutes of questions.
+        # This is checked before the questions, which take minutes.
         raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,
@@ -154,7 +154,7 @@ async def _learn(args: argparse.Namespace) -> int:
 
 
 def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
-    """Return the questions from the recordings in ``--from``, if given. Raises UsageError for too few turns."""
+    """Return the questions from the recordings in ``--from``, if any. Raises UsageError for invalid arguments."""
     if args.recordings is None:
         if args.built_in:
             raise UsageError("--built-in requires --from")
@@ -179,7 +179,7 @@ async def _course(
     progress: Progress,
     confirming: Sequence[Question] | None,
 ) -> TuningResult:
-    """Tune until all decisions are made, the time limit is reached, or a signal arrives."""
+    """Ask questions until all decisions are made, the time limit is reached, or a signal arrives."""
     result = TuningResult()
     work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, result, confirming=confirming))
     try:
@@ -255,7 +255,7 @@ class Progress:
         self._shown = 0
 
     def __call__(self, what: str, challenger: Setting, compared: Comparison, left: int) -> None:
-        """Show the score after another pair of answers."""
+        """Show the score after another question has been answered with both settings."""
         if (what, challenger) != self._current:
             self._current = (what, challenger)
             self._open -= 1
@@ -270,7 +270,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
-        """Estimate the remaining seconds, assuming that each challenger continues until its next check."""
+        """Return an estimate of the remaining seconds, if each challenger continues until its next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
         # The confirmation is not among the challengers that were counted at the start.
         questions = min(left, until - compared.pairs) + max(self._open, 0) * PATIENCE[0][0]
@@ -297,11 +297,11 @@ def engine_at(url: str, key: str) -> Engine:
 
 
 def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
-    """Describe the maximum effort, which is reached if each challenger and its opponent answer all questions."""
+    """Describe the maximum effort, which is needed if no challenger is dropped early."""
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion needs up to two more rounds. Retries after calls to invented tools are not counted.
+        # A second opinion can take two more rounds. Retries after calls to undeclared tools are not counted.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times

@@ -1,9 +1,9 @@
 """Defines the decisions about a model, in the order in which they are made.
 
 A decision has challengers, each of which changes one value of the current setting, and the kinds of questions that can
-reveal a difference. A preferred challenger (``rule.py``) replaces the current setting, so later challengers have to
-beat it. The call forms come first, since everything else depends on them. The options with the largest effect follow.
-Options that have never won in our measurements are last.
+show a difference. A challenger that is preferred (``rule.py``) becomes the current setting, which later challengers
+have to beat. The call forms come first, since everything else depends on them. The options with the largest effect
+follow. Options that have never won in our measurements are last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The values of the tuned options."""
+    """The values of the options that are tuned."""
 
     manifest: str = "auto"
     mode: str = "inject"
@@ -40,7 +40,7 @@ DEFAULTS = Setting().values()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value) pairs. ``injected`` excludes native mode."""
+    """One decision. ``values`` are its challengers, as (option, value). ``injected``: it is skipped in native mode."""
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -48,11 +48,11 @@ class Decision:
     injected: bool = True
 
     def challengers(self, setting: Setting) -> list[Setting]:
-        """Return the challengers of a setting. Each differs from it in one value."""
+        """Return the challengers of a setting. Each of them differs from the setting in one value."""
         if self.injected and setting.mode == "native":
             return []
         found = [replace(setting, **{name: value}) for name, value in self.values]
-        # Other manifests have no variant that requests several calls.
+        # Only this manifest has a variant that requests several calls.
         if self.what == "several calls" and setting.manifest != "auto":
             return []
         return [challenger for challenger in found if challenger != setting]
@@ -62,7 +62,7 @@ _ALL = ("one", "two", "none", "refusal", "after", "long")
 
 
 def decisions(engine: str) -> Sequence[Decision]:
-    """Return the decisions for a backend with this engine."""
+    """Return the decisions to be made for a backend with this engine."""
     enforced = {"llama.cpp": "gbnf", "vllm": "structural_tag", "sglang": "structural_tag"}.get(engine, "json_schema")
     return (
         Decision(
@@ -85,5 +85,5 @@ def decisions(engine: str) -> Sequence[Decision]:
 
 
 def count(decided: Sequence[Decision]) -> int:
-    """Return the maximum number of challengers in all decisions."""
+    """Return the total number of challengers if no decision is skipped."""
     return sum(len(decision.values) for decision in decided)

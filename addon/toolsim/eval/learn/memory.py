@@ -1,8 +1,8 @@
-"""Stores the verdicts on answers in a file, so that an interrupted run can be continued.
+"""Stores whether each answer was correct in a file, so that an interrupted run can be continued.
 
 For each answer, a JSON line is appended and flushed. The first line identifies the server, the model, its engine, the
 questions and toolsim's version. If any of these differ, the file is replaced. The file contains no questions, answer
-texts or keys. It is locked while open, so that only one run at a time uses it, and deleted after a complete run.
+texts or keys. It is locked while open, so that only one run at a time uses it. A complete run deletes the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Busy(Exception):
 
 @dataclass(slots=True)
 class Spent:
-    """The effort of this run and of the earlier runs that it continues: requests, tokens, seconds and answers."""
+    """The effort so far, including the earlier runs that this run continues: requests, tokens, seconds and answers."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -36,7 +36,7 @@ class Spent:
 
 
 class VerdictFile:
-    """A file with verdicts, which is opened and locked on creation. Raises Busy or OSError if that fails."""
+    """A file with verdicts, which is opened and locked when it is created. Raises Busy if another process uses it."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]
@@ -56,7 +56,7 @@ class VerdictFile:
         for line in self._file:
             try:
                 entries.append(json.loads(line))
-            except ValueError:  # This line was truncated when a run was killed. It is ignored.
+            except ValueError:  # This line was truncated when an earlier run was killed.
                 break
         if not entries or entries[0] != about:
             entries = [about]
@@ -83,7 +83,7 @@ class VerdictFile:
         self._write(about)
 
     def answer(self, setting: Setting, question: str) -> bool | None:
-        """Return whether the answer to a question was correct, or None if there is no answer."""
+        """Return whether the answer to a question was correct, or None if no verdict is stored."""
         return self._known.get((str(setting), question))
 
     def add(self, setting: Setting, question: str, right: bool, **spent: float) -> None:
@@ -91,7 +91,7 @@ class VerdictFile:
         self._add({"setting": str(setting), "question": question, "right": right, **spent})
 
     def add_requests(self, requests: int) -> None:
-        """Add to the number of requests sent to the backend."""
+        """Add to the number of requests that were sent to the backend."""
         self._add({"requests": requests})
 
     def _add(self, entry: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class VerdictFile:
         self._file.flush()
 
     def close(self, *, is_whole: bool = False) -> None:
-        """Close the file. ``is_whole`` means that the run is complete. In that case, the file is deleted."""
+        """Close the file. If ``is_whole`` is true, the run is complete, so the file is deleted."""
         self._file.close()
         if is_whole:
             self._path.unlink(missing_ok=True)
@@ -113,8 +113,8 @@ class VerdictFile:
 
 
 def _locked(path: Path) -> sqlite3.Connection:
-    """Return a lock that is held until it is closed or this process ends. Raises Busy if another process holds it."""
-    # SQLite can lock files on every system. The standard library has a different function for each system.
+    """Return a connection that holds a lock until it is closed or this process ends. Raises Busy if it is taken."""
+    # SQLite locks files in the same way on every system.
     lock = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         lock.execute("BEGIN EXCLUSIVE")

@@ -1,4 +1,4 @@
-"""Derives questions from recorded turns, for use instead of, or in addition to, the built-in questions.
+"""Derives questions from recorded turns, which replace or supplement the built-in questions.
 
 If the recorded answer has calls, an answer is correct if it has the same calls. Otherwise, it must be text without
 calls. Turns with faults are omitted. One half of the turns is used to choose settings, and the other half to confirm
@@ -26,12 +26,12 @@ from toolsim.wire.json_codec import dump
 
 OWN_KINDS: tuple[str, ...] = KINDS
 FEWEST = next(wins for wins in range(1, 100) if evidence(wins, 0) >= 1 / ALPHA)
-"""The smallest number of questions that justifies a preference if the challenger wins all of them."""
+"""The smallest number of questions that can decide a comparison, if the challenger wins all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion(Question):
-    """A recorded turn as a question. ``expected`` is its answer. ``offered`` is used to compare calls."""
+    """A recorded turn as a question. ``expected`` is the recorded answer, and ``offered`` are the tools on offer."""
 
     expected: Reply = Reply()
     offered: tuple[plan.Tool, ...] = ()
@@ -52,7 +52,7 @@ class RecordedQuestion(Question):
 
 @dataclass(frozen=True, slots=True)
 class OwnQuestions:
-    """Questions from recordings, in two halves: one half to choose settings, and one half to confirm them."""
+    """Questions from recordings, in two halves: one for choosing settings, and one for confirming the choice."""
 
     choosing: Sequence[RecordedQuestion]
     confirming: Sequence[RecordedQuestion]
@@ -63,7 +63,7 @@ class OwnQuestions:
         return _digest([question.id for question in (*self.choosing, *self.confirming)])
 
     def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
-        """Return figures about the questions for the profile. They reveal none of the questions' content."""
+        """Return figures about the questions for the profile. They contain nothing from the questions themselves."""
         figures = (
             {}
             if confirmation is None

@@ -1,4 +1,4 @@
-"""Writes the result as a profile, with the preferred options and the figures that justify each choice."""
+"""Writes the result of ``toolsim tune`` as a profile: the preferred options, and the figures that justify them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_CHARACTERS = 100
 
 
 def file_name(model: str) -> str:
-    """Return a unique file name for a model's profile. If the model's name has to be changed, a hash is appended."""
+    """Return a unique file name for a model's profile. If it differs from the model's name, a hash is appended."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.")[:_MOST_CHARACTERS]
     if plain != model:
         plain = "-".join(filter(None, (plain, sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:8])))
@@ -33,7 +33,7 @@ def file_name(model: str) -> str:
 
 
 def check_place(path: Path) -> None:
-    """Create the folder for a profile. Raises OSError if files cannot be written there."""
+    """Create the folder for a profile, and check that files can be written there. Raises OSError if they cannot."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = _part(path)
     part.touch()
@@ -49,7 +49,7 @@ def text(
     only: Sequence[str] = (),
     recorded: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the text of a profile. ``only`` names the decisions that were made; if it is empty, all were made.
+    """Return the text of a profile. ``only`` names the decisions that were made. If it is empty, all of them were.
 
     ``recorded`` contains figures about the recorded turns that were used as questions.
     """
@@ -87,7 +87,7 @@ def text(
 
 
 def facts(choice: Choice) -> Mapping[str, Any]:
-    """Return a comparison as plain data. ``won`` and ``lost`` are counted for the challenger."""
+    """Return a comparison as plain data. ``won`` and ``lost`` are the challenger's wins and losses."""
     compared = choice.comparison
     return {
         "what": choice.what,
@@ -104,9 +104,9 @@ def facts(choice: Choice) -> Mapping[str, Any]:
 
 
 def write(path: Path, profile: str) -> bool:
-    """Write a profile atomically. Return False, without writing, if the old profile is complete but the new one is not.
+    """Write a profile atomically. If the old profile is complete but the new one is not, do nothing and return False.
 
-    The call forms that the old profile declares are retained. Raises OSError if the file cannot be written.
+    The call forms in the old profile are retained. Raises OSError if the profile cannot be written.
     """
     old = _document(path)
     if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(old):

@@ -3,11 +3,11 @@
 The questions are in ``questions.json``, whose header explains its fields. No other suite contains them. Three more
 kinds are derived from questions that need one call: *later* follows an earlier question with the same tools, its call
 and its output; *done* continues from the correct call and its output, and expects text; *must* requires a call. A
-fourth kind, *which*, is derived from questions that need two calls. It asks about one output of two calls, or of four
-calls whose outputs are in a different order than the calls.
+fourth kind, *which*, is derived from questions that need two calls. Such a question asks for the output of one of two
+calls, or of one of four calls with reordered outputs.
 
-If no call is expected, the text of a correct answer must not contain a call, because the client could not run the call
-and the user would see it. The text must not repeat a tool output in the notation of the history, as small models do.
+If no call is expected, the text of an answer must not contain a call, because the client would show it to the user
+instead of running it. The text must also not repeat a tool output in the notation of the history, as small models do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.request.record import OUTPUT
 from toolsim.wire.json_codec import dump
 
 BLOCK = 6
-"""Number of consecutive questions with one setting. Switching is slow on servers that cache only one prompt."""
+"""Number of questions asked in a row with one setting. Switching is slow on servers that cache only one prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _question(entry: Mapping[str, Any], catalogs: Mapping[str, tuple[Tool, ...]]
 
 
 def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
-    """Yield each question as a continuation of the previous question with the same tools and its correct answer."""
+    """Yield each question again, after the previous question with the same tools and its correct answer."""
     last: dict[str, Question] = {}
     for question in single:
         before, last[question.catalog] = last.get(question.catalog), question
@@ -106,13 +106,13 @@ def _done(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> Quest
 
 
 def _right(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> list[Message]:
-    """Return the correct call of a question and the call's output."""
+    """Return the messages with the correct call of a question and with the call's output."""
     name = question.calls[0]["name"]
     return _made([(name, _arguments(question.calls[0]))], [outputs.get(name, {"ok": True})])
 
 
 def _which(asked: Sequence[Question]) -> Iterator[Question]:
-    """Yield questions that ask for the output of one of two calls, or of one of four calls with reordered outputs."""
+    """Yield questions that ask for one of two outputs in order, or for one of four reordered outputs."""
     for question in asked:
         yield _whose([question], (0, 1))
     for first, second in pairwise(sorted(asked, key=lambda question: question.catalog)):
@@ -124,7 +124,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Return a question that asks for the output of one call in ``asked``. ``order`` is the order of the outputs."""
+    """Return a question that asks for the output of a call in ``asked``. ``order`` is the order of the outputs."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)
@@ -153,18 +153,18 @@ def _made(
     outputs: Sequence[Mapping[str, Any]],
     order: Sequence[int] | None = None,
 ) -> list[Message]:
-    """Return finished calls and their outputs, which are in ``order`` if it differs from the order of the calls."""
+    """Return messages with calls and their outputs. If the outputs are reordered, ``order`` is their order."""
     made = tuple(Call(f"call_{number}", name, dump(arguments)) for number, (name, arguments) in enumerate(calls, 1))
     results = [output_message(call, dump(output)) for call, output in zip(made, outputs, strict=True)]
     return [Answer("", made).message(), *(results if order is None else [results[number] for number in order])]
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return the questions of some kinds in blocks that alternate between catalogs. Each block mixes the kinds."""
+    """Return the questions of these kinds in blocks, whose catalogs alternate. Each block is a mixture of the kinds."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]
-        # Ordering questions by their relative position within their kind distributes each kind evenly.
+        # Sorting questions by their relative position within their kind spreads each kind evenly.
         count = {kind: sum(question.kind == kind for question in own) for kind in kinds}
         seen = dict.fromkeys(kinds, 0)
         placed: list[tuple[float, int, Question]] = []

@@ -1,9 +1,9 @@
 """Decides whether one setting is preferred to another, with a sequential sign test.
 
 Two settings answer the same questions. A question that both answer correctly, or both incorrectly, does not show which
-setting is better. Of the remaining questions, the challenger wins W and loses L. If the challenger is not better, it
-loses each of these with a probability of at least one half. The evidence E that it is better is the payoff of a bet
-with a stake of 1 on its winning a share s of these questions, with s uniform between 1/2 and 1::
+setting is better. The challenger wins W of the remaining questions and loses L. If the challenger is not better, it
+loses each of these questions with a probability of at least one half. The evidence E that it is better is the payoff of
+a bet of 1 that it wins a share s of these questions, averaged over all s between 1/2 and 1::
 
     E(W, L) = 2 · ∫ (2s)^W · (2 - 2s)^L ds, s from 1/2 to 1
 
@@ -14,9 +14,9 @@ reason: the time limit, a failing backend, an interruption. The rule:
 1. *Preferred.* A challenger is preferred as soon as E reaches N/ALPHA, where N is the number of possible challengers.
    If no setting is better than its opponent, the probability that any is preferred is thus at most ALPHA, over all
    comparisons (Bonferroni). With 8 challengers, this requires 10 wins without a loss, or 14 wins with one loss.
-2. *Not worse in any kind of question.* A challenger is not preferred while it is behind in a single kind of question,
-   which means that E(L, W) for this kind is at least ``BEHIND``: two losses without a win, or five with one win.
-3. *Dropped.* A challenger is dropped when it could not be preferred even by winning all remaining questions.
+2. *Not worse in any kind of question.* A challenger is not preferred while it is behind in any kind of question. This
+   means that E(L, W) for this kind is at least ``BEHIND``, as after two losses without a win, or five with one win.
+3. *Dropped.* A challenger is dropped if it could not be preferred even if it won all remaining questions.
 4. *Dropped early.* A challenger is dropped if its lead is smaller than ``PATIENCE`` requires. This can miss a small
    gain, but cannot cause a wrong preference.
 5. *No pair.* A question that one setting did not answer (an error, a timeout) does not count.
@@ -34,30 +34,30 @@ from typing import Literal
 ALPHA = 0.05
 """The maximum probability that any setting is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
-"""Pairs of a number of questions and the lead (wins minus losses) that a challenger needs at that point to continue."""
+"""How far a challenger must be ahead to continue, as pairs of a number of questions and a lead (wins minus losses)."""
 BEHIND = 2.0
-"""The evidence from one kind of question at which a challenger counts as worse."""
+"""The evidence in one kind of question at which a challenger counts as worse in this kind."""
 
 Verdict = Literal["preferred", "dropped"]
 
 
 def evidence(wins: int, losses: int) -> float:
-    """Return the evidence E. It is 1 without questions, and increases when the challenger wins."""
-    # The integrand is proportional to a beta density. Its integral above 1/2 is a sum of binomial coefficients.
+    """Return the evidence E that a challenger is better. It is 1 at first, and increases with each win."""
+    # The integrand is proportional to a beta density, so the integral above 1/2 is a sum of binomial coefficients.
     pairs = wins + losses
     return sum(comb(pairs + 1, count) for count in range(wins + 1)) / ((pairs + 1) * comb(pairs, wins))
 
 
 @dataclass(slots=True)
 class Comparison:
-    """The state of one comparison. ``challengers`` is the maximum number of challengers in all decisions."""
+    """The state of one comparison. ``challengers`` is the total number of possible challengers (N in rule 1)."""
 
     challengers: int
     pairs: int = 0
     wins: int = 0
     losses: int = 0
     of_kinds: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    """The numbers of wins (True) and losses (False) by kind of question."""
+    """The numbers of wins (True) and losses (False), by kind of question."""
 
     @property
     def boundary(self) -> float:
@@ -70,7 +70,7 @@ class Comparison:
         return evidence(self.wins, self.losses)
 
     def add(self, challenger: bool, incumbent: bool, kind: str = "") -> None:
-        """Record a question that both settings answered. The arguments state whether their answers were correct."""
+        """Record a question that both settings answered, and whether each answer was correct."""
         self.of_kinds[kind, True] += challenger and not incumbent
         self.of_kinds[kind, False] += incumbent and not challenger
         self.pairs += 1

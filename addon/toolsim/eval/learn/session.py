@@ -1,8 +1,8 @@
-"""Makes the decisions, by asking each challenger and the current setting the same questions until the rule decides.
+"""Makes the decisions by asking each challenger and the current setting the same questions until the rule decides.
 
 Each question is asked only once per setting. The answers are reused if the same setting is compared again, and when an
 interrupted run is continued. Errors do not count as incorrect answers, but ``MAX_ERRORS`` errors in a row end the
-session. The decisions made before that are kept.
+session. Earlier decisions are kept.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Ended(Exception):
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
-"""Asks a question. Returns whether the answer was correct, or None for an error. Can raise Unavailable or Ended."""
+"""Asks a question. Returns whether the answer is correct, or None after an error. Raises Unavailable and Ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A finished comparison. ``why`` is the reason why the challenger was unavailable."""
+    """A finished comparison. If the challenger was unavailable, ``why`` is the reason."""
 
     what: str
     challenger: Setting
@@ -44,19 +44,19 @@ class Choice:
 
 @dataclass(slots=True)
 class TuningResult:
-    """The result of a session. ``ended`` is the reason why it ended early, or "" if all decisions were made."""
+    """The result of a session. ``ended`` is the reason if the session ended early, or "" if all decisions were made."""
 
     setting: Setting = field(default_factory=Setting)
     choices: list[Choice] = field(default_factory=list)
     ended: str = ""
     confirmation: Comparison | None = None
-    """The comparison of the chosen setting with the defaults, with questions that were not used to choose it."""
+    """The comparison of the chosen setting with the defaults. Its questions were not used to choose the setting."""
     unconfirmed: Setting | None = None
-    """The chosen setting if it was not confirmed. In that case, ``setting`` contains the defaults."""
+    """The chosen setting if the comparison did not confirm it. In that case, ``setting`` contains the defaults."""
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
-"""A function called after each pair of answers. The last argument is the number of questions left."""
+"""A function that is called after each question. The last argument is the number of remaining questions."""
 
 
 async def learn(
@@ -72,8 +72,8 @@ async def learn(
     """Make all decisions, or as many as possible.
 
     ``close`` is called with each setting that is no longer needed. ``result`` is updated continuously, for callers that
-    interrupt the function. If ``confirming`` is given, the chosen setting also has to beat the defaults on these
-    questions. A challenger is then chosen as if it were the only one, because the confirmation rules out chance.
+    interrupt the function. If there are ``confirming`` questions, the chosen setting also has to beat the defaults on
+    them. In that case, a challenger is chosen as if it were the only one, because the confirmation rules out chance.
     """
     result, asker = result or TuningResult(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
@@ -93,7 +93,7 @@ async def learn(
     except Ended as end:
         result.ended = str(end)
     finally:
-        # Even if the session is canceled, a setting must not be kept without confirmation.
+        # This also runs if the session is canceled, because a setting must not be kept without confirmation.
         compared, is_new = result.confirmation, result.setting != Setting()
         if confirming is not None and is_new and (compared is None or compared.evidence < compared.boundary):
             result.unconfirmed, result.setting = result.setting, Setting()
@@ -101,7 +101,7 @@ async def learn(
 
 
 async def _confirm(result: TuningResult, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults. All questions are asked, because users also read the figures."""
+    """Compare the chosen setting with the defaults, using all questions, because the profile contains the figures."""
     result.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)
@@ -158,7 +158,7 @@ class _Asker:
         return self._known[key]
 
     def known(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was correct, or None if there is no answer yet."""
+        """Return whether the answer to a question was correct, or None if the question has not been answered yet."""
         return self._known.get((setting, question.id))
 
     async def of_incumbent(self, setting: Setting, question: Question) -> bool | None:

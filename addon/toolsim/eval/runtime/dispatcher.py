@@ -1,8 +1,8 @@
 """Runs a model's calls if the tool is allowed and the arguments are valid. The model's mistakes become error results.
 
 The order matters. A call to a tool that is not allowed is rejected before its arguments are read, so that the error
-reveals nothing about it. Oversized arguments are rejected before they are parsed. A tool runs only if the arguments fit
-its schema.
+reveals nothing about the tool. Oversized arguments are rejected before they are parsed. A tool runs only if the
+arguments fit its schema.
 
 | code | when |
 |---|---|
@@ -25,14 +25,14 @@ from toolsim.eval.runtime.registry import RegisteredTool, ToolRegistry, ToolResu
 from toolsim.eval.runtime.turn import Call
 
 MAX_TOOL_BYTES = 200_000
-"""Default limit, in bytes, for arguments and for an output. The addon has the same limit."""
+"""Default limit for the arguments and the output of a call, in bytes. The addon has the same limit."""
 
 
 class ToolDispatcher:
     """Runs calls to the tools in a registry.
 
-    ``allowed`` are the names of tools that may be called (None: all model-facing tools). ``context`` contains values
-    from the application, such as the workspace's ID, for properties that a tool declares but a call omits.
+    ``allowed`` are the names of the tools that may be called (None: all model-facing tools). ``context`` contains
+    values from the application, such as a workspace's ID, for properties that a tool declares but a call omits.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ToolDispatcher:
         self._max_output = max_tool_output_bytes
 
     async def dispatch(self, call: Call) -> ToolResult:
-        """Run one call. Errors by the model or in the tool become results and are never raised."""
+        """Run one call. A mistake of the model or an error in the tool results in a failure, never in an exception."""
         entry = self._registry.get(call.name)
         if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
             offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"
@@ -91,6 +91,6 @@ async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolR
         output = entry.execute(arguments)
         if inspect.isawaitable(output):
             output = await output
-    except Exception as error:  # The exception's message might be confidential, so the result omits it.
+    except Exception as error:  # The exception's message is left out of the result, because it might be confidential.
         return ToolResult.failed("EXECUTION_FAILED", f"{type(error).__name__}")
     return output if isinstance(output, ToolResult) else ToolResult(True, output)

@@ -5,19 +5,19 @@
 | stop | when |
 |---|---|
 | ``answer`` | an answer without calls |
-| ``no_call`` | an answer without calls in mode ``enforced``, although no tool was ever called |
-| ``tool_failed`` | an answer without calls in mode ``enforced``, although the failure policy is not met |
+| ``no_call`` | an answer without calls in ``enforced`` mode, although no tool was ever called |
+| ``tool_failed`` | an answer without calls in ``enforced`` mode, although the failure policy is not met |
 | ``max_turns`` | the model was still calling tools after ``max_turns`` questions |
 
-Modes: ``enforced`` requires at least one call. ``relaxed`` lets the model decide; if the provider rejects a request, it
-is retried without tools, up to ``fallback_retry_count`` times. ``disabled`` offers no tools and runs no calls. A failed
-call never ends the loop, since the model might recover.
+The mode ``enforced`` requires at least one call. ``relaxed`` lets the model decide; if the provider rejects a request,
+it is retried without tools, up to ``fallback_retry_count`` times. ``disabled`` offers no tools and runs no calls. A
+failed call never ends the loop, since the model might recover.
 
-The failure policy applies only to mode ``enforced``, at the end of the loop. ``fatal``: the last result of each tool
+The failure policy applies only in ``enforced`` mode, at the end of the loop. ``fatal``: the last result of each tool
 must be a success. ``tolerated``: at least one result must be a success.
 
-A result refers to its call only by the call's ID, but models repeat IDs. If a call's ID is already in the conversation,
-the call is assigned a new ID.
+A result refers to its call only by the call's ID, but models repeat IDs. If the conversation already contains a call's
+ID, the call is assigned a new ID.
 
 Each step can be traced: question, answer, call and result (``JsonLines``).
 """
@@ -36,17 +36,17 @@ from toolsim.eval.runtime.registry import ToolResult
 from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool, output_message
 
 Step = dict[str, Any]
-"""A step of a loop, for a trace. Its kind is ``request``, ``answer``, ``error``, ``result`` or ``end``."""
+"""A step of a loop, for a trace. Its ``step`` is ``request``, ``answer``, ``error``, ``result`` or ``end``."""
 
 Trace = Callable[[Step], None]
 
 
 def untraced(step: Step) -> None:
-    """Discard the step, for loops without a trace."""
+    """Discard a step. This function is used by loops without a trace."""
 
 
 class JsonLines:
-    """A trace that appends to a file and flushes each line, so that it survives a crash."""
+    """A trace in a file. Each line is flushed, so that it survives a crash."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
@@ -71,7 +71,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """The settings of a loop. ``fix_empty_final``: if an answer to tool results is empty, text is requested once."""
+    """The settings of a loop. With ``fix_empty_final``, text is requested if an answer to tool results is empty."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -86,7 +86,7 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One call and its result. ``turn`` is the number of the question, counted from 1."""
+    """A call and its result. ``turn`` is the number of the question that the model answered with the call, from 1."""
 
     turn: int
     call: Call
@@ -122,7 +122,7 @@ class ToolLoopRunner:
         self._trace = trace
 
     async def run(self, messages: Sequence[Message]) -> Outcome:
-        """Run a conversation until the loop ends. Raises ProviderError if a request fails and no retry is left."""
+        """Run a conversation until the loop ends. Raises ProviderError if a request fails and cannot be retried."""
         conversation = _Conversation(list(messages))
         settings = self._settings
         stop: Stop = "max_turns"
@@ -134,7 +134,7 @@ class ToolLoopRunner:
                 conversation.ask_again(settings.fix_empty_final_text)
                 tools = () if settings.fix_empty_final_disable_tools else tools
                 continue
-            # If no tools were offered, an answer with calls is treated as text.
+            # Calls in an answer are ignored if no tools were offered.
             if not answer.calls or not tools:
                 stop = self._stop(conversation)
                 break
@@ -147,7 +147,7 @@ class ToolLoopRunner:
         return () if self._settings.tool_use_mode == "disabled" else self._tools
 
     def _stop(self, conversation: _Conversation) -> Stop:
-        """Return the stop reason of a loop whose last answer has no calls."""
+        """Return the stop reason of a loop that ended with an answer without calls."""
         if self._settings.tool_use_mode != "enforced":
             return "answer"
         if not conversation.executions:
@@ -174,7 +174,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # A retry after a timeout would only time out again. Without tools, the retry would be identical.
+                # Another attempt would also time out. If the request has no tools, the retry would be the same request.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1
@@ -194,7 +194,7 @@ class ToolLoopRunner:
         return answer
 
     async def _run_calls(self, conversation: _Conversation) -> None:
-        """Run the calls of the last answer in order."""
+        """Run the calls in the last answer in order."""
         for call in conversation.answers[-1].calls:
             result = await self._dispatcher.dispatch(call)
             conversation.add_result(call, result)
@@ -217,12 +217,12 @@ class _Conversation:
         return answer
 
     def ended_empty(self) -> bool:
-        """Return whether the model's last answer is empty although tools have run."""
+        """Return whether the model's last answer is empty, although tools have been run."""
         last = self.answers[-1]
         return bool(self.executions) and not last.calls and not last.text.strip()
 
     def ask_again(self, prompt: str) -> None:
-        """Replace the empty answer with a user message that requests text."""
+        """Replace the model's empty answer with a user message that requests text."""
         self.messages[-1] = {"role": "user", "content": prompt}
 
     def _unused_id(self, id: str) -> str:

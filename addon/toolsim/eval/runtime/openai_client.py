@@ -50,11 +50,12 @@ async def _provider_errors() -> AsyncIterator[None]:
             code=error.code if isinstance(error.code, str) else "",
             retry_after=_seconds(error.response.headers.get("retry-after")),
         ) from error
-    except openai.APIError as error:  # A lost connection, an answer that is not JSON, or an error event.
+    except openai.APIError as error:  # For example, a lost connection, or an error event.
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
-        # The package does not validate responses, so a body in another format, or an HTML page, fails here.
+        # The package does not validate responses, so a body in another format, such as HTML, causes one of these
+        # errors.
         raise ProviderError(f"the answer does not have the API's format: {error}") from error
 
 
@@ -86,7 +87,7 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
 def _body(
     model: str, request: Request, tools: list[dict[str, Any]], named: Callable[[str], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the fields that both APIs share. ``named`` converts a tool's name to a choice that requires the tool."""
+    """Return the fields that both APIs share. ``named`` converts the name of a required tool to the tool choice."""
     if not tools:
         return {"model": model}
     choice = request.tool_choice
@@ -108,7 +109,7 @@ def _whole_chat(completion: Any) -> Answer:
 
 
 def _arguments(value: object) -> str:
-    """Return the arguments as text. Some servers send an object."""
+    """Return the arguments of a call as text. Some servers send an object instead of text."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
@@ -146,14 +147,14 @@ def _chat_usage(usage: Any) -> tuple[int | None, int | None]:
 
 
 async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
-    # In this API, unlike in chat completions, ``strict`` is the default.
+    # In the Responses API, unlike in chat completions, ``strict`` is on by default.
     tools = [{"type": "function", **tool.declaration(), "strict": tool.strict} for tool in request.tools]
     body = _body(model, request, tools, lambda name: {"name": name})
     body |= {"input": _input(request.messages), "store": False}
     extra = dict(request.options)
     if not stream:
         return _whole_response(await client.responses.create(**body, extra_body=extra))
-    # The stream is closed after the terminal event, so that the connection does not stay open until garbage collection.
+    # The stream is closed after the final event. Otherwise, the connection would stay open until garbage collection.
     async with await client.responses.create(**body, stream=True, extra_body=extra) as events:
         async for event in events:
             if event.type in ("response.completed", "response.incomplete", "response.failed"):

@@ -1,4 +1,4 @@
-"""Sends one question to a model, and transforms the request before and the answer afterwards."""
+"""Sends one question to a model. Functions can transform the request before that, and the answer afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnswerTransform = Callable[[Answer], Answer]
 
 @dataclass(frozen=True, slots=True)
 class PromptResult:
-    """An answer, with the request after all transforms. Requests with equal prompts have the same ``fingerprint``."""
+    """An answer, and the request as it was sent. Requests with equal model inputs have the same ``fingerprint``."""
 
     request: Request
     answer: Answer
@@ -25,7 +25,7 @@ class PromptResult:
 
 
 class PromptRunner:
-    """Sends requests through ``send``. Transforms are applied in order, each to the result of the previous one."""
+    """Sends requests through ``send``. Transforms are applied in order, each to the result of the one before."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PromptRunner:
         self._answer_transforms = tuple(answer_transforms)
 
     async def run(self, request: Request) -> PromptResult:
-        """Send one request. Raises ProviderError if the request fails."""
+        """Transform and send one request. Raises ProviderError if there is no answer."""
         for transform_request in self._request_transforms:
             request = transform_request(request)
         answer = await self._send(request)

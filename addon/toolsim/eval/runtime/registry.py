@@ -13,7 +13,7 @@ from toolsim.schema import SchemaError, Validator, compile_schema
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
-"""A function that runs a tool with valid arguments. It returns a ToolResult or JSON data, and can be async."""
+"""A function that runs a tool with valid arguments and returns a ToolResult or JSON data. It can be async."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ToolResult:
 
     @classmethod
     def failed(cls, code: str, *explanation: str) -> ToolResult:
-        """Return a failure with this code, which must be in uppercase."""
+        """Return a failure with an error code in uppercase, and an explanation."""
         return cls(False, errors=(code, *explanation))
 
     @property
@@ -57,7 +57,7 @@ class ToolRegistry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def add(self, tool: Tool, execute: Executor, *, model_facing: bool = True) -> None:
-        """Add a tool. Raises ValueError if the name is in use or not in snake_case, or if the schema is unusable."""
+        """Add a tool. Raises ValueError if the name is already used or not in snake_case, or the schema is invalid."""
         if not _NAME.fullmatch(tool.name):
             raise ValueError(f"got {tool.name!r}, expected a tool name in snake_case without dots")
         if tool.name in self._tools:

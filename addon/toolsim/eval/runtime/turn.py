@@ -36,7 +36,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call as the client received it. ``arguments`` is unparsed text, which might not be JSON."""
+    """A tool call as the client received it. ``arguments`` is a text, which might not be JSON."""
 
     id: str
     name: str
@@ -63,7 +63,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer. Token counts are None if the server did not report them."""
+    """A model's answer. A token count is None if the server did not report it."""
 
     text: str
     calls: tuple[Call, ...] = ()
@@ -72,7 +72,7 @@ class Answer:
     output_tokens: int | None = None
 
     def message(self) -> Message:
-        """Return the answer as an assistant message, for continuing the conversation."""
+        """Return the answer as an assistant message with which the conversation can be continued."""
         if not self.calls:
             return {"role": "assistant", "content": self.text}
         calls = [
@@ -82,7 +82,7 @@ class Answer:
         return {"role": "assistant", "content": self.text or None, "tool_calls": calls}
 
     def in_short(self) -> str:
-        """Return the calls (or, without calls, the text) as a short string, which is truncated if it is too long."""
+        """Return the calls (or, if there are none, the text) as a string of limited length."""
         return ("; ".join(map(str, self.calls)) or self.text)[:_MAX_SHORT]
 
 
@@ -92,7 +92,7 @@ def output_message(call: Call, output: str) -> Message:
 
 
 class ProviderError(Exception):
-    """Raised if the provider did not answer. ``status`` is the HTTP status, or None without a response.
+    """Raised if the provider did not answer. ``status`` is the HTTP status, or None if there was no response.
 
     ``code`` is the API's error code, or "" for none. ``retry_after`` is in seconds.
     """
