@@ -1,8 +1,8 @@
 """``toolsim doctor URL``, which reports a server's features and the toolsim command for this server.
 
 1. Does a server answer, and which models does it list (``/models``)?
-2. Which APIs does it have? A request with an empty body costs nothing. An existing API rejects it with a status
-   other than 404.
+2. Which APIs does it have? A request with an empty body costs nothing. An existing API rejects it with a status other
+   than 404.
 3. Does a model call tools on its own? It is asked one short question, with one tool.
 
 The diagnosis stops at the first problem.

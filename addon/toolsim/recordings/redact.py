@@ -1,11 +1,13 @@
 """Hides the secrets in an exchange before the exchange is recorded.
 
 1. Each hidden character of a text is replaced with an ``x``, so that the length stays the same. The text of a stream
-can therefore be joined, searched, and split again at the same positions. In this way, even a key that is split across
-ten deltas is found. 2. A secret is hidden in the same way on both sides of an exchange, so that a recording can still
-be replayed. A call remains a call, in any call form. A number remains a number, whose digits are all 1. ``null`` is not
-a secret. 3. Headers are treated the other way around. A header's value is hidden unless the header is known to be
-harmless, because any program can define its own headers. 4. JSON without secrets is unchanged, byte for byte.
+   can therefore be joined, searched, and split again at the same positions. In this way, even a key that is split
+   across ten deltas is found.
+2. A secret is hidden in the same way on both sides of an exchange, so that a recording can still be replayed. A call
+   remains a call, in any call form. A number remains a number, whose digits are all 1. ``null`` is not a secret.
+3. Headers are treated the other way around. A header's value is hidden unless the header is known to be harmless,
+   because any program can define its own headers.
+4. JSON without secrets is unchanged, byte for byte.
 
 ``secret_rules`` defines what is a secret. Its patterns are bounded, so that the search takes linear time.
 """

@@ -14,8 +14,8 @@ them.
 
 Codex is a coding agent. Three types of settings together reduce it to a text model, because no single type is
 sufficient. toolsim passes all settings to the child, and never writes them to the user's files:
-- ``thread/start``: empty base and developer instructions (Codex would use its own instructions if they were
-  absent), no approvals, a read-only sandbox in an empty folder;
+- ``thread/start``: empty base and developer instructions (Codex would use its own instructions if they were absent), no
+  approvals, a read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
 - the model catalog: properties of each model that override the settings (``text_only.text_catalog``).
 

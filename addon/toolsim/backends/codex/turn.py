@@ -4,18 +4,18 @@ A Codex turn can query the model several times (each query is a *sampling*). Whe
 the call and samples again. toolsim needs only one sampling, and all tools are disabled. If the model calls a tool
 anyway, Codex answers with an error and samples again, without end if the model continues to call tools. Therefore:
 
-- ``thread/tokenUsage/updated`` ends a sampling. If there was text, the text is the answer, and the turn is closed
-  at the first sign of another sampling. If there was no text, up to ``MAX_SAMPLINGS`` samplings are allowed.
-- ``item/agentMessage/delta`` contains the text. ``item/completed`` repeats the entire text, including any text that
-  the deltas omitted.
+- ``thread/tokenUsage/updated`` ends a sampling. If there was text, the text is the answer, and the turn is closed at
+  the first sign of another sampling. If there was no text, up to ``MAX_SAMPLINGS`` samplings are allowed.
+- ``item/agentMessage/delta`` contains the text. ``item/completed`` repeats the entire text, including any text that the
+  deltas omitted.
 - ``error`` with ``willRetry`` means that Codex lost the connection to the model's server and restarts the answer.
-  Before the first text, the restart has no effect. After the first text, it is treated as a failure, because the
-  text would arrive twice. Without ``willRetry``, the turn has failed. Some versions send no further notification.
+  Before the first text, the restart has no effect. After the first text, it is treated as a failure, because the text
+  would arrive twice. Without ``willRetry``, the turn has failed. Some versions send no further notification.
 - A ``contextCompaction`` item means that Codex is replacing the history, including the tool catalog, with its own
   summary. This is treated as a failure, as if the conversation had exceeded the model's own limit.
-- ``turn/completed`` ends the turn. If the answer ended because of a token limit or a content filter, Codex reports
-  a failed turn, and the message quotes the reason from the model's server. For the client, the answer ends
-  regularly with this reason.
+- ``turn/completed`` ends the turn. If the answer ended because of a token limit or a content filter, Codex reports a
+  failed turn, and the message quotes the reason from the model's server. For the client, the answer ends regularly with
+  this reason.
 """
 
 from __future__ import annotations

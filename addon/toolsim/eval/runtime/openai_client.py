@@ -54,8 +54,7 @@ async def _provider_errors() -> AsyncIterator[None]:
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
-        # The package does not validate responses, so a body in another format, such as HTML, causes one of these
-        # errors.
+        # The package does not validate responses. A body in another format, such as HTML, causes one of these errors.
         raise ProviderError(f"the answer does not have the API's format: {error}") from error
 
 
