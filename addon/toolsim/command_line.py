@@ -37,7 +37,7 @@ def addon_script() -> str:
 def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the API key in an environment variable, or "" if ``variable`` is empty.
 
-    Raises UsageError if the variable is not set or its value cannot be a key.
+    Raises UsageError if the variable is not set or its value is not a valid key.
     """
     if not variable:
         return ""

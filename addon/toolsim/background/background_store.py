@@ -66,11 +66,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The state of an answer at one moment.
-
-    ``value`` is the stored answer, and ``record`` is the version of its record. ``state`` and ``version`` are from the
-    lease's record. ``state`` is "" if no proxy is generating the answer.
-    """
+    """The state of an answer at one moment."""
 
     partition: str
     id: str
@@ -85,12 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The data to store when an answer ends.
-
-    ``value``, ``parent`` and ``names`` are for the answer's record. ``events`` are its stored events, or b"" for none.
-    If the answer belongs to a ``conversation``, the request's ``own`` items (a JSON array) and the ``output`` are
-    appended to it.
-    """
+    """The data to store when an answer ends."""
 
     value: bytes
     """The value of the answer's record."""
@@ -224,10 +215,10 @@ class BackgroundStore:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Read the state of a lease from the store, and update ``lease.version``.
+        """Read the state of a lease, and update the lease's version. Return "held" if this proxy holds the lease,
+        "over" if the answer has ended, and "lost" otherwise.
 
-        The version in the store can be newer because of this proxy's own writes, since a write that timed out might
-        have succeeded.
+        The version can differ because of this proxy's own writes, since a write that timed out might have succeeded.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)

@@ -35,7 +35,7 @@ class BackgroundRequest(NamedTuple):
 
 
 def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> BackgroundRequest:
-    """Parse a request for a background answer. Raises BadRequest if the request is invalid."""
+    """Parse a request for a background answer. Raises BadRequest if the request is invalid or disables ``store``."""
     document = read_body(data)
     if document is None:
         raise BadRequest(unreadable(data))
@@ -46,10 +46,10 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
 
 
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
-    """Return the initial Response object of a background answer, and the body of the request to the model.
+    """Return the initial Response of a background answer, and the request to the model.
 
-    The model's answer is always streamed, because a stream shows that the backend is alive and can be stopped at any
-    time. Raises BadRequest if the request is invalid.
+    The answer from the model is always streamed, because a stream shows that the backend is alive and can be stopped at
+    any time. Raises BadRequest if the request is invalid or disables ``store``.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
     request = prepare_for_store(read(client, asked, Report()), stored_as)

@@ -46,12 +46,7 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 @dataclass(slots=True)
 class BackgroundRun:
-    """A background answer in progress.
-
-    If the answer belongs to a ``conversation``, the request's ``own`` items and the output are appended to it.
-    ``names`` are the IDs of the ``own`` items. ``why`` is the reason if the answer is ended early. ``end`` contains the
-    final frames until they are published, and ``failed`` is the error in these frames, if any.
-    """
+    """A background answer in progress."""
 
     job: RunnerJob
     lease: Lease
@@ -69,7 +64,7 @@ class BackgroundRun:
     why: ApiError | None = None
     """The reason if the answer is ended early."""
     end: list[bytes] = field(default_factory=list)
-    """The final frames, which are not published yet."""
+    """The final frames, until they are published."""
     failed: ApiError | None = None
     """The error in the final frames, if any."""
     task: asyncio.Task[None] | None = None

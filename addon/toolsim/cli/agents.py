@@ -69,17 +69,14 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An agent program.
-
-    ``package`` is its npm name. ``settings`` computes the settings from an endpoint and the user's arguments.
-    """
+    """An agent program."""
 
     command: str
     title: str
     package: str
     """The name of the program's npm package."""
     settings: Callable[[Endpoint, Sequence[str]], AgentSettings]
-    """A function that returns the settings for an endpoint and the user's arguments."""
+    """A function that computes the settings from an endpoint and the user's arguments."""
 
     @property
     def installation(self) -> str:

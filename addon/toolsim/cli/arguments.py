@@ -90,14 +90,17 @@ def recorded_backend(text: str) -> str:
 
 
 def port(text: str) -> int:
-    """Return ``text`` as a port number, where 0 stands for any free port. Raises ArgumentTypeError for other text."""
+    """Return a port number, where 0 stands for any free port.
+
+    Raises ArgumentTypeError if ``text`` is not a number from 0 to 65535.
+    """
     if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
     return int(text)
 
 
 def setting(text: str) -> str:
-    """Return ``text`` if it is a setting of the form ``NAME=VALUE``. Otherwise, raise ArgumentTypeError."""
+    """Return ``text`` if it is a ``NAME=VALUE`` setting for mitmproxy or toolsim, or raise ArgumentTypeError."""
     name, sign, _ = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")

@@ -97,9 +97,9 @@ def _profile(model: str) -> str:
 
 
 def examine(url: str, key: str) -> ProbeResult:
-    """Return the APIs and models at a base URL. If the URL has no path, also try ``/v1``.
+    """Return the APIs and models at a base URL. Without a path, ``/v1`` is also tried.
 
-    Raises DiagnosisError if no API is found, or if the server requires a key.
+    Raises DiagnosisError if no API is found, the server is unreachable, or it rejects the key.
     """
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models at both paths, but the API only below /v1.
@@ -126,7 +126,8 @@ def examine(url: str, key: str) -> ProbeResult:
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
     """Ask a question that requires a tool, and describe whether the model calls the tool.
 
-    The description starts with "yes", "no" or "unknown". Raises DiagnosisError if the server requires a key.
+    The description starts with "yes", "no" or "unknown". Raises DiagnosisError if the server is unreachable or rejects
+    the key.
     """
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)

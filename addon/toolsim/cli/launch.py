@@ -59,7 +59,7 @@ def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], N
     """Start the program with ``arguments``, and return its exit code.
 
     ``with_file`` parses the command line again, together with the arguments in a settings file. Raises UsageError if
-    the program is not installed, or if no backend is found.
+    the program is not installed, an argument is invalid, or no backend is found.
     """
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
@@ -101,9 +101,9 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim at the listener's address if one is running with the requested backend.
+    """Return the toolsim at the listener's address if one is running with the requested backend, or None.
 
-    Raises UsageError if that toolsim reveals its backend only to clients with a key.
+    Raises UsageError if the toolsim hides its backend because the key is missing or wrong.
     """
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:
@@ -137,7 +137,10 @@ def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
 
 
 def _place(url: str) -> tuple[str, str, int, str]:
-    """Return the parts of a base URL that identify a backend. Raises ValueError if the URL is invalid."""
+    """Return the parts of a base URL that identify a backend.
+
+    Raises ValueError if the URL is not the base URL of a backend.
+    """
     found = parse_url(url)
     host = "localhost" if is_loopback(found.host) else found.host
     return found.scheme, host, found.port, found.path or "/v1"
@@ -186,9 +189,10 @@ def _usable(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _serve(args: Namespace, backend: str, session: _Session) -> int:
-    """Start a proxy, run the program with it, and return the exit code.
+    """Start a proxy, and run the program with it. Return the exit code.
 
-    Raises LaunchError if the program cannot be run, and UsageError if the proxy cannot be started.
+    Raises UsageError if the proxy cannot be started, and LaunchError if the backend returns an error or the program
+    cannot be run.
     """
     port = args.port
     if port is None:
@@ -258,7 +262,7 @@ class _Session:
     async def run(self, origin: str, backend: str) -> int:
         """Run the program against the toolsim at ``origin``, and return the program's exit code.
 
-        Raises LaunchError if the backend or the program cannot be used.
+        Raises LaunchError if the backend returns an error, or the program cannot be run.
         """
         names = await self._ask_models(origin)
         model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
@@ -277,7 +281,7 @@ class _Session:
     async def _ask_models(self, origin: str) -> tuple[str, ...]:
         """Return the backend's models. If a built-in backend is still starting, wait for it.
 
-        Raises LaunchError if the backend reports an error.
+        Raises LaunchError if the backend returns an error.
         """
         end = asyncio.get_running_loop().time() + _MODELS_SECONDS
         while True:

@@ -30,7 +30,10 @@ _CONFIG_FILES = ("config.yaml", "config.yml")
 
 
 def main(args: Namespace) -> int:
-    """Print the options that match ``args.word``, and return the exit code. Raises UsageError if none match."""
+    """Print the options that match ``args.word``, and return the exit code.
+
+    Raises UsageError if no option matches, or a setting is invalid.
+    """
     found = matching(args.word)
     settings = [*args.set]
     if args.config is not None:
@@ -58,7 +61,8 @@ def matching(word: str) -> Sequence[Option]:
 def current(settings: Sequence[str]) -> Options:
     """Return the option values that a proxy would use if it started now.
 
-    ``settings`` are strings of the form ``NAME=VALUE``. Raises UsageError if a setting is invalid.
+    ``settings`` are strings of the form ``NAME=VALUE``. Raises UsageError if an option is invalid, or a configuration
+    file cannot be read.
     """
     manager = Options()
     try:

@@ -71,7 +71,7 @@ def ask(
     """Send a GET request, or a POST request if there is a ``json_body``, and return the response.
 
     ``key`` is sent as a Bearer token. For an API that uses another header, pass the key in ``headers``. Raises
-    Unreachable if there is no response.
+    Unreachable if the server does not respond within ``seconds`` or its response cannot be read.
     """
     headers = {"accept": "application/json", "user-agent": "toolsim", **headers}
     if key:

@@ -84,7 +84,7 @@ def state_folder() -> Path:
 def run(start: Start, *addons: object) -> int:
     """Run the proxy, with additional ``addons``, until a signal arrives. Return the exit code.
 
-    Raises UsageError if the settings are invalid or the proxy cannot be started.
+    Raises UsageError if a setting is invalid, or a port cannot be used.
     """
     words = arguments(start)
     check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)

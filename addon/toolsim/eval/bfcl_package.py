@@ -102,13 +102,13 @@ def _temporary_folder() -> str:
 
 
 def load_entries(category: str) -> list[Entry]:
-    """Return the cases of a category, in the order of the category's file."""
+    """Return the cases in a category, in the order of its file. Raises UsageError if BFCL is not installed."""
     entries: list[Entry] = _module("utils").load_dataset_entry(category)
     return entries
 
 
 def load_answers(category: str) -> dict[str, Any]:
-    """Return the correct answers for a category, by case ID."""
+    """Return the correct answers for a category, by case ID. Raises UsageError if BFCL is not installed."""
     return {entry["id"]: entry["ground_truth"] for entry in _module("utils").load_ground_truth_entry(category)}
 
 
@@ -132,7 +132,7 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 
 
 def read_prompted(text: str) -> list[Decoded]:
-    """Return the calls in a model's text, as parsed by the package. Raises Unreadable if it is not a list of calls."""
+    """Return the calls in a model's text, as parsed by BFCL. Raises Unreadable if BFCL cannot parse the text."""
     # The parser evaluates the text, so all code is rejected first, except for arithmetic with small numbers.
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")

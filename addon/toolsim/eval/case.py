@@ -78,7 +78,7 @@ class Verdict:
 
 
 class PromptForm(Protocol):
-    """Describes tools and parses calls for the method ``prompt``, in suites that need a special prompt."""
+    """Describes tools and parses calls for the ``prompt`` method, in suites that need a special prompt."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
         """Return the messages with a description of the tools, and with earlier calls and outputs as text."""
@@ -91,8 +91,8 @@ class PromptForm(Protocol):
 class Case:
     """One case, identified by ``suite`` and ``id``. ``kind`` states whether it is about tools or plain chat.
 
-    ``form`` is the prompt form for the method ``prompt``, or None for the default. ``options`` are the addon options
-    that the case tests, as ``name=value``. Only the method ``toolsim`` runs a case with options.
+    ``form`` is the prompt form for the ``prompt`` method, or None for the default. ``options`` are the addon options
+    that the case tests, as ``name=value``. Only the ``toolsim`` method runs a case with options.
     """
 
     suite: str

@@ -160,7 +160,7 @@ def _models(setup: settings.Setup) -> str:
 
 
 async def _served(url: str, key: str, args: Namespace) -> list[str]:
-    """Return the models that the server lists. Raises UsageError if the server does not answer."""
+    """Return the models that the server lists. Raises UsageError if the server does not return a list."""
     import openai
 
     timeout = openai.Timeout(args.open_timeout or None)

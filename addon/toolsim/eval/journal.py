@@ -103,7 +103,7 @@ def latest(out: Path) -> Path:
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of a report. Raises UsageError if they cannot be read."""
+    """Return the settings of a report. Raises UsageError if they are missing or invalid."""
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
@@ -114,7 +114,7 @@ def read_settings(folder: Path) -> Mapping[str, Any]:
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """Return the finished runs of a report. Raises UsageError if they cannot be read."""
+    """Return the finished runs of a report. Raises UsageError if the folder does not contain a report."""
     path = folder / RUNS
     if not path.is_file():
         raise UsageError(f"{folder} is not a report folder: it does not contain {RUNS}")

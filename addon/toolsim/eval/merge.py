@@ -38,7 +38,7 @@ def shared_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs under a new name: a method, optionally with a suffix. Raises UsageError for other names."""
+    """Return runs renamed to ``name``, a method with an optional suffix. Raises UsageError for an unknown method."""
     method, _, rest = name.partition(" ")
     for known in METHODS:
         if method == known:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""A setting of the method ``native``, in which tagged calls in the text of an answer count as calls."""
+"""A setting of the ``native`` method, in which tagged calls in the text of an answer count as calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return a Send and, for the method ``toolsim``, the proxy's recordings. Raises StartFailed if it fails."""
+        """Return a Send and, for ``toolsim``, the proxy's recordings. Raises StartFailed if the proxy cannot start."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":

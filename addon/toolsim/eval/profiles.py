@@ -48,7 +48,9 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return the profiles with these IDs or tags. ``*`` selects all, ``!`` excludes. Raises UsageError for others."""
+    """Return profiles by ID or tag. ``*`` selects all, and ``!`` excludes. Raises UsageError for an
+    unknown ID or tag.
+    """
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

@@ -60,7 +60,7 @@ class Proxies:
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:
-        """Return the proxy for ``user`` with these options. Start it if necessary. Raises StartFailed on failure."""
+        """Return the proxy for ``user`` with these options, started on first use. Raises StartFailed if that fails."""
         key = (user, tuple(options))
         async with self._starting:
             if key not in self._running:

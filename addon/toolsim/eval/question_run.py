@@ -42,7 +42,7 @@ class Asking:
         self.output_tokens = 0
 
     async def __call__(self, request: Request) -> Answer:
-        """Ask a question. Raises ProviderError if there is no answer."""
+        """Ask a question. Raises ProviderError if the request fails."""
         request = replace(request, options={**self._options, **request.options})
         if self._tool_choice and request.tools:
             request = replace(request, tool_choice=self._tool_choice)

@@ -43,7 +43,7 @@ class Setup:
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return the input of an evaluation. ``served`` are the models on the server. Raises UsageError for mistakes."""
+    """Return the input of an evaluation. ``served``: the server's models. Raises UsageError if nothing is selected."""
     gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
@@ -92,7 +92,7 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 
 
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
-    """Return the API key for a server, or "" if there is none. Raises UsageError if the variable for it is not set.
+    """Return the API key for a server, or "" if there is none.
 
     OPENROUTER_API_KEY is used only for OpenRouter and OPENROUTER_BASE_URL. Other servers require ``--key-env``. Raises
     UsageError if the variable that it names is not set, or its value is not a valid key.

@@ -11,7 +11,7 @@ from toolsim.eval.scenarios import ScenarioSettings
 
 
 def load(name: str, settings: ScenarioSettings | None = None, selection: str = "default") -> Sequence[Case]:
-    """Return all cases of a suite, in a stable order. ``selection`` names scenarios. Raises UsageError for others."""
+    """Return a suite's cases in a stable order. ``selection``: scenario names. Raises UsageError for unknown names."""
     family, _, member = name.partition(":")
     if name == "scenarios":
         return scenarios.select(selection, settings)

@@ -74,7 +74,10 @@ class McpConnection:
         return self._asking > 0
 
     async def tools(self, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the server's tools, which are requested once per connection. Raises ServerFailed if this fails."""
+        """Return the server's tools. The server is asked only once per connection.
+
+        Raises ServerFailed if the server is busy for too long, cannot be reached, or reports an error.
+        """
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed, who)
         return self._tools
@@ -130,9 +133,9 @@ class McpConnection:
         return tuple(tools)
 
     async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Caller) -> T:
-        """Wait for a local server to be free, open the connection if necessary, and send a request.
+        """Wait for the server to be free, open the connection if necessary, and send a request.
 
-        Raises ServerFailed if the request fails.
+        Raises ServerFailed if the server is busy for too long, cannot be reached, or reports an error.
         """
         self._asking += 1
         try:
@@ -236,7 +239,7 @@ class _Session:
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open the session, or wait until it is open. If this fails, the exception of the package ``mcp`` is raised."""
+        """Open the session, or wait until it is open. If this fails, the exception of the ``mcp`` package is raised."""
         self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 

@@ -47,7 +47,10 @@ class Pool:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return a server's tools. The messages of any exceptions contain no confidential information."""
+        """Return a server's tools.
+
+        Raises an exception without confidential information in its message if this fails.
+        """
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(
@@ -68,7 +71,7 @@ class Pool:
 
     async def _connection(self, server: Server, owner: str) -> McpConnection:
         if self._module is None:
-            # Importing the package ``mcp`` takes a second, which must not block the event loop. After the import, this
+            # Importing the ``mcp`` package takes a second, which must not block the event loop. After the import, this
             # method does not await anything, so that the calls of a round reach their server in order.
             self._module = await asyncio.to_thread(importlib.import_module, "toolsim.mcp.connection")
         endpoint = server.endpoint

@@ -29,7 +29,10 @@ class Pool(Protocol):
     """This proxy's connections to servers, which are opened when needed."""
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> Sequence[RemoteTool]:
-        """Return a server's tools. The messages of any exceptions contain no confidential information."""
+        """Return a server's tools.
+
+        Raises an exception without confidential information in its message if this fails.
+        """
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
@@ -49,16 +52,17 @@ class McpRuntime(Protocol):
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
         """Parse the operator's file.
 
-        If it is invalid, raises ValueError with a message that quotes no values from the file.
+        Raises ValueError if the file is invalid. The message does not contain values from the file, which might be
+        secret.
         """
 
     def read_tool(
         self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]
     ) -> Server:
-        """Parse an ``mcp`` tool of a request. ``known`` contains the file's servers by label.
+        """Parse an ``mcp`` tool of a request. ``known`` contains the servers in the operator's file, by label.
 
         ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``. Raises BadRequest if
-        the tool is invalid or its server is not allowed.
+        the tool is invalid, or its server is unknown or not allowed.
         """
 
     def is_host_allowed(self, server: Server, hosts: Collection[str]) -> bool:

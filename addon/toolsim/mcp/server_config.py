@@ -36,7 +36,7 @@ EVERY, NONE = Filter(), Filter(frozenset())
 def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
     """Parse the operator's file.
 
-    If it is invalid, raises ValueError with a message that quotes no values from the file.
+    Raises ValueError if the file is invalid. The message does not contain values from the file, which might be secret.
     """
     document = parse_object(text.encode())
     if document is None:
@@ -176,10 +176,10 @@ def _is_among(place: str, hosts: Collection[str]) -> bool:
 
 
 def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
-    """Parse an ``mcp`` tool of a request. ``known`` contains the file's servers by label.
+    """Parse an ``mcp`` tool of a request. ``known`` contains the servers in the operator's file, by label.
 
     ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``. Raises BadRequest if the
-    tool is invalid or its server is not allowed.
+    tool is invalid, or its server is unknown or not allowed.
     """
     label = required(declared, "server_label", str, param)
     url = optional(declared, "server_url", str, param)

@@ -13,11 +13,7 @@ SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter for a server's tools, by name and by whether they declare themselves read-only.
-
-    If ``names`` or ``read_only`` is None, any name or tool matches. ``excluded`` contains names that the filter
-    rejects.
-    """
+    """A filter for a server's tools, by name and by whether they declare themselves read-only."""
 
     names: frozenset[str] | None = None
     """The accepted names, or None to accept all names."""

@@ -24,8 +24,8 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 """The exit code if a command cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""Maximum time, in seconds, for killing processes. Several attempts can be necessary, because processes can start
-others or belong to another user.
+"""Timeout, in seconds, for killing all processes. Killing is retried, because processes can start others or belong to
+another user.
 """
 
 

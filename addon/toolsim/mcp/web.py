@@ -40,7 +40,7 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server redirects to another host")
         if request.method == "POST":
             self._meter.asked()
-            # The trace context is added to the headers here, because the package ``mcp`` adds it only to the message in
+            # The trace context is added to the headers here, because the ``mcp`` package adds it only to the message in
             # the body.
             inject(request.headers)
         response = await self._inner.handle_async_request(request)

@@ -43,11 +43,7 @@ Piece = TextBlock | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The content of an answer. Its parts (``pieces``) and finish reasons (``reasons``) are grouped by choice.
-
-    ``known`` is true if the body has the format of one of the APIs. ``whole`` is true if the answer is complete.
-    ``events`` is the number of events in a stream, or 0 for a non-streamed body.
-    """
+    """The content of an answer."""
 
     known: bool = False
     """Whether the body has the format of one of the APIs."""

@@ -32,12 +32,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """Facts about an answer in addition to its body. Times are in seconds.
-
-    ``report`` is ``flow.metadata["toolsim"]``, which can contain anything. The verdicts in the report refer to the body
-    from the backend. ``own`` is true if the page shows this body. If the page shows the body for the client instead,
-    ``received`` is the body from the backend.
-    """
+    """Facts about an answer in addition to its body. Times are in seconds."""
 
     status: int = 200
     report: Mapping[str, Any] | None = None

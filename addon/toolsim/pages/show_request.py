@@ -45,11 +45,7 @@ _MAX_DESCRIPTION = 300
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Facts about a request in addition to its body.
-
-    If the page shows the body that was sent to the backend, ``original`` is the body from the client. ``report`` is
-    ``flow.metadata["toolsim"]``.
-    """
+    """Facts about a request in addition to its body."""
 
     original: bytes | None = None
     """The client's body if the page shows the body sent to the backend, otherwise None."""

@@ -58,7 +58,7 @@ class Compared:
     def tools(self) -> tuple[str, ...]:
         """The tools that the recorded answer called.
 
-        If it called none, these are the tools that the new answer called.
+        If the recorded answer does not contain calls, these are the tools that the new answer called.
         """
         calls = self.turn.reply.calls or self.got.calls
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)
@@ -78,7 +78,7 @@ class Compared:
 def run(arguments: argparse.Namespace) -> int:
     """Send the turns to the backend, report the results, and return the exit code.
 
-    Raises UsageError if the comparison cannot be started or its report cannot be written.
+    Raises UsageError if the arguments are invalid, no turn can be read, or the proxy does not start.
     """
     url, key = _url(arguments.against), key_of(arguments.key_env)
     files = flow_files(arguments.paths)

@@ -128,7 +128,9 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return the first line that differs. Showing the complete texts would not help, for example for a manifest."""
+    """Return the difference in the first line that differs, because a long text, such as a manifest, would be
+    unreadable.
+    """
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))

@@ -43,11 +43,7 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class Step:
-    """One message, independent of any API.
-
-    ``calls`` contains the ID, tool name and parsed arguments of each call. If the message is a tool output, ``call_id``
-    is the ID of its call.
-    """
+    """One message, independent of any API."""
 
     role: str
     text: str = ""
@@ -79,9 +75,9 @@ def fault(turn: RecordedTurn) -> str:
 
 
 def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
-    """Return a copy of a turn whose words are replaced with pseudonyms.
+    """Return a turn whose words are replaced with pseudonyms.
 
-    Raises Unusable if the copy has no valid request.
+    Raises Unusable if the resulting request cannot be parsed.
     """
     words = Pseudonyms([*names_in(turn.body), *(call.name for call in turn.reply.calls)], key)
     body = words.value(turn.body)
@@ -156,7 +152,9 @@ def _arguments(tool: Tool | None, arguments: str) -> Any:
 
 
 def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return a turn in OpenAI's fine-tuning format, with the messages and tools of a chat completions request."""
+    """Return the line for a turn in OpenAI's fine-tuning format, with the messages and tools of a chat completions
+    request.
+    """
     messages: list[dict[str, Any]] = []
     for step in found:
         message: dict[str, Any] = {"role": step.role, "content": step.text}
@@ -173,7 +171,9 @@ def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return a turn in the format of the Messages API. Roles alternate, and calls and outputs are content blocks."""
+    """Return the line for a turn in the format of the Messages API. Roles alternate, and calls and outputs are content
+    blocks.
+    """
     messages: list[dict[str, Any]] = []
     for step in found:
         if step.role == "system":
@@ -205,7 +205,9 @@ def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any
 
 
 def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return a turn in the format of the Hermes data sets: a conversation as text that begins with the tools."""
+    """Return the line for a turn in the format of the Hermes data sets: a conversation as text that begins with the
+    tools.
+    """
     declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
     rules = (
         f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"
@@ -300,7 +302,7 @@ def parser() -> Parser:
 def main(words: Sequence[str] | None = None) -> int:
     """Export the turns, and return the exit code.
 
-    Raises UsageError if no turn can be exported or a file cannot be written.
+    Raises UsageError if no turn can be exported, or the output files exist or cannot be written.
     """
     return _export(parser().parse_args(words))
 

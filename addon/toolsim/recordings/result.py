@@ -17,15 +17,12 @@ _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result for one file.
-
-    ``note`` states which parts could not be compared. ``problem`` is the reason why the file could not be replayed.
-    """
+    """The result for one file."""
 
     path: Path
     differences: tuple[Difference, ...] = ()
     note: str = ""
-    """The names of parts that could not be compared."""
+    """States which parts could not be compared, or ""."""
     problem: str = ""
     """The reason why the file could not be replayed, or ""."""
 

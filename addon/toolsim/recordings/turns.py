@@ -44,16 +44,12 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call as sent to a client.
-
-    ``name`` is the name under which the model sees the tool. ``arguments`` is a JSON text, or the input of a custom
-    tool.
-    """
+    """A call as sent to a client."""
 
     name: str
-    """The model's name for the tool."""
+    """The name under which the model sees the tool."""
     arguments: str
-    """JSON or, for a custom tool, the input."""
+    """A JSON text or, for a custom tool, its input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +65,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """The request and the answer in a recording.
-
-    ``endpoint`` is the request's path and query. ``headers`` contains only the headers that the API needs.
-    """
+    """The request and the answer in a recording."""
 
     path: Path
     api: Api
@@ -97,9 +90,9 @@ class RecordedTurn:
 
 
 def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
-    """Return the turn in a file. Raises Unusable if the file contains no turn that can be sent to a model again.
+    """Return the turn in a file. With ``is_cleaned``, remove secrets again by the current rules.
 
-    If ``is_cleaned`` is true, secrets are removed again, by the current rules.
+    Raises Unusable if the file is not a complete recording of a successful turn that can be sent again by itself.
     """
     try:
         backend, client = recorded(path)

@@ -61,7 +61,7 @@ class PendingResponse(Protocol):
 
 
 Read = Callable[[bytes], Awaitable[ClientMessage]]
-"""A function that parses a message. Raises BadMessage if the message is invalid."""
+"""A function that parses a client's message. Raises BadMessage if the message is invalid."""
 Ask = Callable[[bytes], PendingResponse]
 """A function that starts a request with the given body, and returns the pending response."""
 Send = Callable[[Sequence[str]], Awaitable[None]]

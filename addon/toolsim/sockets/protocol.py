@@ -123,7 +123,7 @@ def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
 
 
 def read_message(data: bytes) -> ClientMessage:
-    """Parse a message. Raises BadMessage if it is invalid."""
+    """Parse a client's message. Raises BadMessage if it is not a valid message of a supported type."""
     document = read_body(data)
     if document is None:
         raise BadMessage(BadRequest(unreadable(data, "The message"), code="invalid_json").error)
@@ -282,10 +282,12 @@ class RecentTurns:
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
-        """Return the request for a draft, with the conversation that it continues.
+        """Return the turn for a client's message.
 
-        If ``has_store`` is true, the proxy has a store, which might contain responses that are not remembered here.
-        Raises BadRequest if the request is invalid or continues an unknown response.
+        Raises BadRequest if the message continues an unknown response, or contains an output for an unknown call.
+
+        ``has_store`` specifies whether the proxy has a store, which might contain responses that are not remembered
+        here.
         """
         previous, own = draft.previous, draft.own
         if own is None:
@@ -369,7 +371,7 @@ def prepared(body: Mapping[str, Any]) -> bytes:
 
 
 class SocketAnswer:
-    """Converts the HTTP response to a request into messages. ``turn`` is the request."""
+    """Converts an HTTP response to WebSocket messages. ``turn`` is the turn whose request it answers."""
 
     def __init__(self, turn: SocketTurn, lane: str) -> None:
         self.turn = turn

@@ -31,16 +31,14 @@ logger = logging.getLogger(__name__)
 PING_SECONDS = 30.0
 """Seconds between two pings. Pings are needed because proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""Seconds after which a client that does not answer pings is disconnected. The time is long, because a busy client
-might not read for a while.
-"""
+"""Timeout, in seconds, for a client's answer to pings. A busy client might not read for a while."""
 UNUSED_SECONDS = 3600.0
 """Timeout, in seconds, of a connection without a request. OpenAI uses the same timeout."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
 """Maximum number of remembered conversations of all connections, and their maximum total size in bytes."""
 STOP_SECONDS = 2.0
-"""Timeout for each of two steps when the proxy shuts down, in seconds: a client can read its errors, and then the close
-frame.
+"""Timeout, in seconds, for a client to read errors when the proxy shuts down. Reading the close frame then has the same
+timeout.
 """
 
 
@@ -105,9 +103,9 @@ class SocketServer:
             websocket.shut()
 
     async def read(self, data: bytes, owner: str) -> ClientMessage:
-        """Parse a client's message in a worker process. ``owner`` identifies the client.
+        """Parse a client's message in a worker. ``owner`` identifies the client.
 
-        Raises BadMessage if it is invalid.
+        Raises BadMessage if the message is invalid or cannot be processed.
         """
         done = await self._do(PluginJob(message_or_error, data=data, limit=len(data), owner=owner))
         match done.read:
@@ -124,7 +122,7 @@ class SocketServer:
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return a token with which this upgrade request is accepted. ``max_bytes`` limits the size of a request."""
+        """Return a token that admits this upgrade. ``max_bytes`` limits the size of each request on the connection."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token

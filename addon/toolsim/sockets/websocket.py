@@ -44,10 +44,10 @@ READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
 """Timeout for receiving an upgrade request, in seconds. The request is relayed by this process itself."""
 CLOSE_SECONDS = 5.0
-"""Seconds that a client has to answer a close frame before the connection is aborted."""
+"""Timeout, in seconds, for the client's answer to a close frame. After that, the connection is aborted."""
 DISCARD_SECONDS = 1.0
-"""Seconds that a client has to read the close frame after it has violated a limit or the protocol. Its data is
-discarded meanwhile.
+"""Seconds that the connection stays open after a violation, so that the client can read the close frame. Anything that
+the client sends during this time is discarded.
 """
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000

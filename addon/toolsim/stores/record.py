@@ -43,7 +43,7 @@ class Record:
     one.
     """
     version: int = 0
-    """The number of times that a record with this ID has been written. It is at least 1 for a stored record."""
+    """The number of times a value was written under this ID, starting at 1."""
     age: float = field(default=0.0, compare=False)
     """Seconds since the record was last used, by the clock that all users of the store share."""
 

@@ -170,7 +170,7 @@ class SqliteStore:
         self._written = 0  # The approximate number of bytes that have been written since the last checkpoint.
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
-        """Write records in the thread for their size. See ``Store.put``."""
+        """Write records, in a separate thread if they are large. See ``Store.put``."""
         check(records, self._bounds)
         size = sum(record.size for record in records)
         writer = self._hauler if size > _LARGE_BYTES else self._writer
@@ -382,7 +382,7 @@ class _Connection:
     async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
         """Run ``work`` when it is the partition's turn, and return its result.
 
-        Raises StoreError if the work fails or times out.
+        Raises StoreError if ``work`` fails or does not finish in time, or if too many calls are waiting.
         """
         future = self._thread.submit(lambda: self._run(work), partition)
         timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
@@ -494,7 +494,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
 def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
     """Return the version of a file's tables, or 0 for an empty file.
 
-    Raises StoreError if a newer toolsim wrote the file.
+    Raises StoreError if a newer version of toolsim wrote the file.
     """
     with closing(base.execute("PRAGMA user_version")) as rows:
         version: int = rows.fetchone()[0]

@@ -42,9 +42,9 @@ class StoreUrl:
 
 
 def parse_store_url(text: str) -> StoreUrl | None:
-    """Parse a store's URL. If the URL is empty, return None, which means no store.
+    """Parse a URL. Return None if it is empty, which means that there is no store.
 
-    Raises ValueError with a readable message if the URL is invalid or a package is missing.
+    Raises ValueError if the URL is invalid, or a package for this type of store is missing.
     """
     if not text:
         return None
@@ -75,7 +75,8 @@ def parse_store_url(text: str) -> StoreUrl | None:
 def _split(text: str) -> tuple[str, dict[str, int]]:
     """Split a URL into the server's URL and toolsim's limits.
 
-    Other parameters are for the server and remain in the URL. Raises ValueError if a limit is invalid.
+    Other parameters are for the server and remain in the URL. Raises ValueError if a limit is invalid, or if there are
+    other parameters but no server.
     """
     plain, _, query = text.partition("?")
     limits: dict[str, int] = {}

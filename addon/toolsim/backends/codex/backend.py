@@ -120,7 +120,7 @@ class CodexBackend(TextBackend):
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one Responses request.
 
-        Raises BadRequest if it contains no message, or an image that Codex does not accept.
+        Raises BadRequest if the request contains no message, or an image that is not a data URL.
         """
         asked = codex_request(request)
         try:

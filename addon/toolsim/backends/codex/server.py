@@ -102,9 +102,9 @@ class AppServer:
         self._changed.set()
 
     async def child(self) -> Child:
-        """Return the running child, or wait for a child that is still starting.
+        """Return the running child. Wait if it is starting.
 
-        Raises CodexUnavailable (503) if there is none.
+        Raises CodexUnavailable (503) if the start has failed or takes too long.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_PATIENCE):

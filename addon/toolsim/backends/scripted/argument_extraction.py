@@ -111,7 +111,7 @@ class _Slot:
 
 
 class _Sentence:
-    """A sentence, in which the words that slots have used are masked."""
+    """A sentence without the words that slots have already used."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text

@@ -154,7 +154,7 @@ async def _learn(args: argparse.Namespace) -> int:
 
 
 def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
-    """Return the questions from the recordings in ``--from``, if any. Raises UsageError for invalid arguments."""
+    """Return the questions from the recordings in ``--from``, if given. Raises UsageError for too few turns."""
     if args.recordings is None:
         if args.built_in:
             raise UsageError("--built-in requires --from")

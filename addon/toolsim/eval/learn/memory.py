@@ -36,7 +36,7 @@ class Spent:
 
 
 class VerdictFile:
-    """A file with verdicts, which is opened and locked when it is created. Raises Busy if another process uses it."""
+    """A file with verdicts, which is opened and locked on creation. Raises Busy or OSError if that fails."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]

@@ -27,7 +27,7 @@ class Ended(Exception):
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
-"""Asks a question. Returns whether the answer is correct, or None after an error. Raises Unavailable and Ended."""
+"""Asks a question. Returns whether the answer was correct, or None for an error. Can raise Unavailable or Ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class PromptRunner:
         self._answer_transforms = tuple(answer_transforms)
 
     async def run(self, request: Request) -> PromptResult:
-        """Transform and send one request. Raises ProviderError if there is no answer."""
+        """Send one request. Raises ProviderError if the request fails."""
         for transform_request in self._request_transforms:
             request = transform_request(request)
         answer = await self._send(request)
