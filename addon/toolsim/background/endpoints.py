@@ -101,7 +101,7 @@ class BackgroundAnswers:
         self._runs.start(run)
         # The answer is logged and counted when it ends. The report of the current request therefore stays empty.
         exchange.report = Report()
-        if not flow.comment and run.job.hosted is None:  # A comment can list calls that await approval.
+        if not flow.comment and run.job.hosted is None:  # The flow's comment can list pending approvals.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._rounds.show(flow, exchange, partial(run.log.follow, -1))
@@ -127,8 +127,8 @@ class BackgroundAnswers:
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
-        # The rewritten request is discarded. It only shows errors now, rather than later as a failed answer. Tools that
-        # run in the proxy are removed first, because the backend does not receive them.
+        # The request is rewritten here only to find errors early. Otherwise, they would be reported as a failed answer.
+        # Tools that run in the proxy are removed first, because the backend does not receive them.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)

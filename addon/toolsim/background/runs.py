@@ -138,7 +138,7 @@ class Runs:
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # A task that was canceled before it started cannot remove the entry itself.
+        # A task that was canceled before it started cannot remove its own entry.
         self._runs.pop(run.lease.id, None)
         run.end_turn()
 
@@ -215,7 +215,7 @@ class Runs:
     async def _cut(self, run: BackgroundRun, why: ApiError) -> None:
         """End an answer early.
 
-        If the proxy is shutting down, the answer is stored, as complete if it is, or else as failed.
+        If the proxy is shutting down, the answer is also stored, either complete or as failed.
         """
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))

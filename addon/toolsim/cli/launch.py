@@ -2,10 +2,10 @@
 
     toolsim launch claude http://127.0.0.1:11434/v1 -- --continue
 
-If no URL is specified, the backend is that of a running toolsim, or else the one in the user's settings file, or else
-Ollama or LM Studio on this machine. The proxy runs in this process, and ends when the program ends. The exit code is
-the program's, or 128 plus the number of the signal that killed the program, as in a shell. The user's files are never
-changed.
+If no URL is specified, the backend of a running toolsim is used, or else the backend in the user's settings file, or
+else Ollama or LM Studio on this machine. The proxy runs in this process, and ends when the program ends. The exit code
+is the program's, or 128 plus the number of the signal that killed the program, as in a shell. The user's files are
+never changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KILL_SECONDS = 5.0
 _PAUSE = 0.1
 _MAX_CHARS = 200
 _INTERRUPTED = 130
-# Options that silence the proxy's log, because the program uses the terminal.
+# Options that silence the proxy's log, which would disturb the program on the same terminal.
 _QUIET = ("toolsim_log=off", "termlog_verbosity=error", "flow_detail=0")
 
 

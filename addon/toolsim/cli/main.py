@@ -35,7 +35,7 @@ PLUGINS = {
 }
 """The commands that other packages implement.
 
-The value is the module whose ``main(words)`` is called with the remaining arguments.
+Each value is a module, whose ``main(words)`` is called with the remaining arguments.
 """
 
 RENAMED = {"learn": "tune"}
@@ -120,7 +120,7 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        # Answers are not stored, because replaying a recording later could not retrieve them.
+        # Answers are not stored, because a recording that refers to stored answers could not be replayed.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 

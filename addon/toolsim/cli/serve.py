@@ -31,8 +31,8 @@ from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_ou
 from toolsim.proxy.address import parse_url, url_host
 from toolsim.proxy.options.settings import folder_problem
 
-# Loggers of which only warnings are shown. Their other messages repeat the startup banner, or are irrelevant to users
-# who did not type the mitmproxy command.
+# Loggers that are limited to warnings. Their other messages repeat the startup banner, or are irrelevant to users who
+# did not type the mitmproxy command themselves.
 _TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsim.proxy.builtin")
 WEB_PORT = 8081
 

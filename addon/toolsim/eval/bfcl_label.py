@@ -30,7 +30,7 @@ _LABELS: dict[str, Label] = {
 
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
-    """Return calls in the checker's format, or None if the arguments of any call are not a JSON object."""
+    """Return calls in the format of BFCL's checkers, or None if the arguments of any call are not a JSON object."""
     decoded = [(call.name, call.parsed()) for call in calls]
     found: list[Decoded] = [{name: arguments} for name, arguments in decoded if arguments is not None]
     return found if len(found) == len(decoded) else None

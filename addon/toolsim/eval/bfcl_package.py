@@ -38,9 +38,9 @@ from toolsim.installation import install_command
 INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenacity"), dependencies=False)
 
 Entry = dict[str, Any]
-"""A case in the package's format: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
+"""A case in BFCL's format: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
-"""A call in the format of the package's checkers: one name, which is mapped to the arguments."""
+"""A call in the format of BFCL's checkers: one name, which is mapped to the arguments."""
 
 _MODEL = "toolsim"
 _FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
@@ -65,7 +65,7 @@ class Unreadable(ValueError):
 
 @cache
 def _module(name: str) -> Any:
-    """Import a module of the package, with the workarounds above. Raises UsageError if the package is not installed."""
+    """Import a module of BFCL with this module's workarounds. Raises UsageError if BFCL is not installed."""
     try:
         importlib.import_module("bfcl_eval")
         for stand_in, names in _STAND_INS.items():
@@ -82,7 +82,7 @@ def _module(name: str) -> Any:
 
 
 class _Folder:
-    """Makes the package create its folders in a temporary folder rather than next to itself."""
+    """Makes BFCL create its folders in a temporary folder instead of site-packages."""
 
     def __enter__(self) -> None:
         self._before = os.environ.get(_FOLDER_VARIABLE)
@@ -124,7 +124,7 @@ def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[str, Any]]:
-    """Return the messages with the package's default system prompt, which describes the functions of the entry."""
+    """Return the messages with BFCL's default system prompt, which describes the functions of the entry."""
     copies = [dict(message) for message in messages]
     prompt = _module("model_handler.utils").system_prompt_pre_processing_chat_model
     placed: list[dict[str, Any]] = prompt(copies, entry["function"], entry["id"])
@@ -133,7 +133,7 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 
 def read_prompted(text: str) -> list[Decoded]:
     """Return the calls in a model's text, as parsed by BFCL. Raises Unreadable if BFCL cannot parse the text."""
-    # The parser evaluates the text, so all code is rejected first, except for arithmetic with small numbers.
+    # BFCL's parser evaluates the text, so all code is rejected first, except for arithmetic with small numbers.
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
@@ -146,7 +146,7 @@ def read_prompted(text: str) -> list[Decoded]:
             raise Unreadable("not a list of calls")
     except Unreadable:
         raise
-    except Exception as error:  # Depending on its input, the parser can raise any exception.
+    except Exception as error:  # Depending on its input, BFCL's parser can raise any exception.
         raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from error
     return [{name.replace(".", "_"): arguments} for call in decoded for name, arguments in call.items()]
 
@@ -166,7 +166,7 @@ def _refuse_unsafe(node: ast.AST) -> None:
 
 
 def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any], category: str) -> str | None:
-    """Return the mistake that the package's AST checker finds, such as ``missing_required``, or None."""
+    """Return the mistake that BFCL's AST checker finds, such as ``missing_required``, or None if there is none."""
     checker = _module("eval_checker.ast_eval.ast_checker")
     language = _module("constants.enums").Language.PYTHON
     return _mistake(checker.ast_checker, functions, list(calls), list(answers), language, category, _MODEL)
@@ -175,7 +175,7 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
 def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
     try:
         result = check(*args)
-    except Exception as error:  # The checkers raise errors for answers of an unexpected type or length.
+    except Exception as error:  # BFCL's checkers raise errors for answers of an unexpected type or length.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 
@@ -211,14 +211,14 @@ def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
 def multi_turn_error(
     turns: Sequence[Sequence[Sequence[str]]], answers: Sequence[Any], entry: Entry, run: str
 ) -> str | None:
-    """Return the mistake that the multi-turn checker finds in the calls of all turns so far, or None."""
+    """Return the mistake that BFCL's multi-turn checker finds in the calls of all turns so far, or None."""
     checker = _module("eval_checker.multi_turn_eval.multi_turn_checker")
     steps = [[list(step) for step in turn] for turn in turns]
     return _mistake(checker.multi_turn_checker, steps, list(answers), entry, "multi_turn_base", run)
 
 
 def forget(run: str) -> None:
-    """Delete the instances of the simulated classes for a run, which the package stores in global variables."""
+    """Delete the instances of the simulated classes for a run, which BFCL stores in global variables."""
     instances = vars(_module("eval_checker.multi_turn_eval.multi_turn_utils"))
     for name in [name for name in instances if name.startswith(f"{run}_") and name.endswith("_instance")]:
         del instances[name]

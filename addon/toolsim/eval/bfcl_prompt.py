@@ -1,4 +1,4 @@
-"""Presents functions for BFCL as tools, or in the package's default prompt, and parses the answers to that prompt."""
+"""Presents the functions of a BFCL case as tools, or in BFCL's default prompt, and parses the answers to the prompt."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """The PromptForm of one case, which describes the functions in the package's default prompt.
+    """The PromptForm of one case, which describes the functions in BFCL's default prompt.
 
     An earlier call is written as the prompt requests, ``[name(key=value)]``. The outputs of a step are combined into
-    one user message, in the package's notation.
+    one user message, in BFCL's notation.
     """
 
     entry: bfcl_package.Entry
@@ -30,7 +30,7 @@ class BfclPrompt:
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
-        except (bfcl_package.Unreadable, TypeError, ValueError):  # Not all values are JSON.
+        except (bfcl_package.Unreadable, TypeError, ValueError):  # Some Python values are not JSON.
             return text, ()
         return "", tuple(Call(f"call_{number}", name, arguments) for number, (name, arguments) in enumerate(calls))
 

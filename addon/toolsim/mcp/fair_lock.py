@@ -41,7 +41,7 @@ class FairLock:
             async with asyncio.timeout(seconds):
                 await mine
         except BaseException:
-            # If the lock was granted just before this task was canceled, it is passed on to the next one.
+            # If the lock was granted just before this task was canceled, it is passed on to the next waiter.
             if mine.done() and not mine.cancelled():
                 self._pass_on()
             raise

@@ -105,10 +105,7 @@ def _reap() -> tuple[dict[int, int], bool]:
 
 
 def _kill_all(is_subreaper: bool) -> None:
-    """Kill all descendants.
-
-    This is repeated until none are left, because a process can start others before it is killed.
-    """
+    """Kill all descendants repeatedly until none are left, because a process can start others before it is killed."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while is_subreaper and _reap()[1] and time.monotonic() < end:
         for child in _descendants():

@@ -121,7 +121,7 @@ class Pseudonyms:
 
     def _letter(self, letter: str, chance: int) -> str:
         if letter.isdigit():
-            # Zeros are kept, and no other digit becomes a zero, because a number in JSON must not start with one.
+            # Zeros are kept, and no other digit becomes a zero, because a JSON number must not start with a zero.
             return letter if letter == "0" else "123456789"[chance % 9]
         other = ascii_lowercase[chance % 26]
         return other.upper() if letter.isupper() else other

@@ -58,8 +58,8 @@ class ServerReplay:
         request, playback = flow.request, _playback()
         if playback is None:
             return
-        # Files can be loaded at any time. mitmproxy reports this with the ``update`` hook, but also calls this hook
-        # after every other hook.
+        # Files can be loaded at any time, so this is done for each request. The ``update`` hook is not suitable,
+        # because mitmproxy also calls it after every other hook.
         _drop_clients_sides(playback)
         if flow.response is not None or not route.endpoint(request.path):
             return
@@ -169,7 +169,7 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 
 def _drop_clients_sides(playback: ServerPlayback) -> None:
-    """Remove the client's side of each recorded exchange, because toolsim would process this answer again."""
+    """Remove the client's side of each recorded exchange, because toolsim would process its answer again."""
     for stored in list(_stored(playback)):
         if stored.metadata[NOTE].get("side") == "client":
             _take(playback, stored)

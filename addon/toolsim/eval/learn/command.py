@@ -124,7 +124,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         profile_file.check_place(out)
     except OSError as problem:
-        # This is checked before the questions, which take minutes.
+        # The path is checked before the questions are asked, because asking them takes minutes.
         raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,

@@ -40,7 +40,9 @@ DEFAULTS = Setting().values()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value). ``injected``: it is skipped in native mode."""
+    """One decision. ``values`` are its challengers, as (option, value). If ``injected``, native mode skips the
+    decision.
+    """
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -52,7 +54,7 @@ class Decision:
         if self.injected and setting.mode == "native":
             return []
         found = [replace(setting, **{name: value}) for name, value in self.values]
-        # Only this manifest has a variant that requests several calls.
+        # Only the manifest "auto" has a variant that requests several calls.
         if self.what == "several calls" and setting.manifest != "auto":
             return []
         return [challenger for challenger in found if challenger != setting]

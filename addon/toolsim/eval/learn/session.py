@@ -126,7 +126,7 @@ async def _compare(
         before = [await asker.of_incumbent(incumbent, question) for question in block]
         for question, was_right in zip(block, before, strict=True):
             remaining = remaining[1:]
-            # The challenger cannot win a question that the incumbent answered correctly.
+            # The challenger cannot win a question that the current setting has answered correctly.
             left = sum(asker.known(incumbent, question) is not True for question in remaining)
             try:
                 is_right = await asker(challenger, question)
