@@ -1,4 +1,4 @@
-"""Sends each request on a WebSocket connection as a separate flow, and limits the amount of unread data per connection."""
+"""Sends each request on a WebSocket connection as a separate flow, and limits the unread data per connection."""
 
 from __future__ import annotations
 
