@@ -60,7 +60,7 @@ class BackgroundRun:
     conversation: str = ""
     """The conversation to which the request's items and the output are added, or "" if there is none."""
     turn: UserTurn | None = None
-    """The user's turn, or None if no limits apply to the user."""
+    """The user's turn, for which limits apply, or None if the user has no limits."""
     why: ApiError | None = None
     """The reason if the answer is ended early."""
     end: list[bytes] = field(default_factory=list)

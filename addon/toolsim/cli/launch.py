@@ -101,9 +101,9 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim at the listener's address if one is running with the requested backend, or None.
+    """Return the toolsim that is running at the listener's address if it has the requested backend, or None.
 
-    Raises UsageError if the toolsim hides its backend because the key is missing or wrong.
+    Raises UsageError if that toolsim hides its backend because the key is missing or wrong.
     """
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:

@@ -37,7 +37,7 @@ class Job:
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
-    """Return all runs, ordered by model and then by case. All methods of a case follow one another.
+    """Return all runs, ordered by model and then by case. The runs of a case follow one another.
 
     Therefore, even an interrupted evaluation has run the same cases with all methods, and a server's prompt cache
     affects all methods equally. A case with its own addon options is run only through toolsim, and only once.

@@ -122,7 +122,7 @@ def _descendants() -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The command name in parentheses can itself contain spaces and parentheses.
+                # In /proc/PID/stat, the command name in parentheses can itself contain spaces and parentheses.
                 parent = int(file.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
     found, unread = [], [os.getpid()]

@@ -134,7 +134,7 @@ class Content:
                 self._size -= len(self._noted.popitem(last=False)[1])
 
     def filled(self, span: ReadableSpan) -> ReadableSpan:
-        """Return a span with its content, which is redacted here. Called in the exporter's thread."""
+        """Redact the content of a span, and return the span with this content. Called in the exporter's thread."""
         with self._lock:
             said = self._noted.pop(span.context.span_id, None) if span.context is not None else None
             self._size -= 0 if said is None else len(said)

@@ -187,7 +187,7 @@ def _answered(answer: bytes) -> Attributes:
     if len(head) > _MAX_READ:
         return {}
     body = parse_object(head[head.find(b"{") :].rstrip()) or {}
-    # The first event of some APIs contains them in a nested object.
+    # In some APIs, the ID and the model are in a nested object of the first event.
     inner = next((body[key] for key in ("response", "message") if isinstance(body.get(key), Mapping)), body)
     named = {"gen_ai.response.id": string(inner.get("id")), "gen_ai.response.model": string(inner.get("model"))}
     return {name: clipped(value) for name, value in named.items() if value}

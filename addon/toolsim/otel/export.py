@@ -24,7 +24,7 @@ from toolsim.version import __version__
 logger = logging.getLogger(__name__)
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-"""The URL of the schema, which states the version of the conventions that the attribute names are from."""
+"""The URL of the OpenTelemetry schema, for the version of the conventions that defines the attribute names."""
 
 FLUSH_SECONDS = 5.0
 """Maximum time for which the proxy's exit waits until all spans are exported, in seconds."""

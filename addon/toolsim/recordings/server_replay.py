@@ -72,7 +72,7 @@ class ServerReplay:
                     stored.request.port,
                 )
                 self.handover.redirected.add(flow.id)
-                # The note from the recording marks the flow as a request for a model.
+                # The recording's ``toolsim_capture`` note marks the flow as a request for a model.
                 flow.metadata[NOTE] = stored.metadata[NOTE]
 
     def request(self, flow: HTTPFlow) -> None:

@@ -71,7 +71,7 @@ class _Event:
 def _events(lines: Iterable[str]) -> Iterator[_Event]:
     """Group the lines of a stream into events.
 
-    If the ``data`` lines of an event are not one document, they are separated.
+    If the ``data`` lines of an event do not form one JSON document, each of them is treated as a separate event.
     """
     data: list[str] = []
     for line in [*lines, ""]:

@@ -396,7 +396,7 @@ class _Connection:
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Run work after the queued work, and ignore its result.
 
-        It is used for work that later operations repeat if it fails.
+        If the work fails, it is not retried, because a later operation requests it again.
         """
         self._thread.submit(lambda: self._run(work)).add_done_callback(
             lambda done: done.cancelled() or done.exception()

@@ -50,7 +50,8 @@ DIRECTIONS = {
 
 MAX_QUOTE_CHARS = 300
 # Maximum number of characters of a question that are used. Each of their words is compared with every word of every
-# tool, which blocks the event loop.
+# Maximum number of characters of a question that are used. Each word of the question is compared with every word of
+# every tool, which blocks the event loop.
 MAX_QUESTION_CHARS = 500
 
 _DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)

@@ -113,7 +113,7 @@ class VerdictFile:
 
 
 def _locked(path: Path) -> sqlite3.Connection:
-    """Return a connection that holds a lock until it is closed or this process ends. Raises Busy if it is taken."""
+    """Return a lock that is held until it is closed or this process ends. Raises Busy if another process holds it."""
     # SQLite locks files in the same way on every system.
     lock = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
