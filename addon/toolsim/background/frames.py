@@ -59,7 +59,7 @@ def events_value(first: int, frames: Sequence[bytes]) -> bytes:
 
 
 def frames_after(value: bytes, after: int) -> list[bytes] | None:
-    """Return the frames after the event with the number ``after`` from stored frames.
+    """Return the stored frames after the event with the number ``after``.
 
     Return None if some of them have been dropped.
     """

@@ -60,7 +60,7 @@ def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
 
 
 def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
-    """Return one strip per (label, color, milliseconds), with a dot for each run. All strips share a logarithmic axis."""
+    """Return one strip per (label, color, milliseconds), with a dot per run. All strips share a logarithmic axis."""
     values = [value for _, _, times in strips for value in times if value > 0]
     if not values:
         return ""

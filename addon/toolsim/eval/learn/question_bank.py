@@ -91,7 +91,7 @@ def _question(entry: Mapping[str, Any], catalogs: Mapping[str, tuple[Tool, ...]]
 
 
 def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
-    """Yield each question again, after the previous question with the same tools and its correct answer."""
+    """Yield each question again, as a continuation of the previous question with the same tools."""
     last: dict[str, Question] = {}
     for question in single:
         before, last[question.catalog] = last.get(question.catalog), question
