@@ -1,7 +1,7 @@
 """Detects calls that a client receives as text. The client cannot run them, and shows them to its user.
 
-toolsim's own parser is not used, because the calls that it misses are to be found, too. Any trace of a call to an
-offered tool counts, whether the call is complete or broken.
+toolsim's own parser is not used, because this module must also find the calls that the parser misses. Any trace of a
+call to an offered tool counts, whether the call is complete or broken.
 """
 
 from __future__ import annotations

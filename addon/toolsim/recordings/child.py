@@ -25,8 +25,8 @@ mitmdump()
 """
 
 _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
-# Matches log messages about a problem with the addon or an option. In spite of it, mitmdump listens for a moment before
-# it exits.
+# Matches log messages about a problem with the addon or an option. They are searched for first, because mitmdump still
+# listens for a moment before it exits.
 _BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
 # Startup timeout, in seconds. The first start creates a certificate authority, which can be slow on a busy machine.

@@ -112,7 +112,7 @@ def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: 
 
 
 def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Replace the client's side of a recording with the addon's new output, but keep its times and random IDs."""
+    """Replace the client's side of a recording with new output, but keep the recorded times and random IDs."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request

@@ -82,7 +82,7 @@ class ServerReplay:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
-        # This module is needed only for API requests during a replay, so it is imported here.
+        # The ``compare`` module is needed only for API requests during a replay, so it is imported here.
         from toolsim.recordings.compare import differences
 
         nearest: tuple[HTTPFlow, list[str]] | None = None

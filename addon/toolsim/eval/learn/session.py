@@ -93,7 +93,7 @@ async def learn(
     except Ended as end:
         result.ended = str(end)
     finally:
-        # This also runs if the session is canceled, because a setting must not be kept without confirmation.
+        # This check also runs if the session is canceled, because a setting must not be kept without confirmation.
         compared, is_new = result.confirmation, result.setting != Setting()
         if confirming is not None and is_new and (compared is None or compared.evidence < compared.boundary):
             result.unconfirmed, result.setting = result.setting, Setting()
