@@ -8,8 +8,7 @@ The package is meant to be run as a program. Importing it requires five workarou
    a function's name. A stub returns True, which is correct for all function-calling models.
 3. Its parsers for Java and JavaScript need an old tree_sitter without wheels for recent versions of Python. Only the
    Python categories are used here, so stubs replace these parsers.
-4. On import, it creates folders next to itself, in site-packages. An environment variable moves them to a temporary
-   folder.
+4. On import, it creates folders next to itself, in site-packages. An environment variable moves them elsewhere.
 5. Its parser uses ``ast.NameConstant``, which Python 3.14 removed. This module restores it if necessary.
 
 Two of the package's functions evaluate a model's text as Python: the parser, and the executor for multi-turn cases.

@@ -15,8 +15,7 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 class BfclPrompt:
     """The PromptForm of one case, which describes the functions in BFCL's default prompt.
 
-    An earlier call is written as the prompt requests, ``[name(key=value)]``. The outputs of a step are combined into
-    one user message, in BFCL's notation.
+    An earlier call is written as the prompt requests, ``[name(key=value)]``. A step's outputs become one user message.
     """
 
     entry: bfcl_package.Entry

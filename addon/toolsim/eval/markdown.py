@@ -63,7 +63,6 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
 
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
     total, (every, at_100, at_96) = Summary.of(runs), combinations(runs)
-    # The number of answers that contain a call as text, by method.
     as_text = {method: Summary.of(own).as_text for method, own in by_method(runs).items()}
     lines = [
         f"- overall: {rate_text(total.rate)}",

@@ -12,8 +12,7 @@ Z95 = 1.959963984540054
 def wilson(ok: int, runs: int) -> tuple[float, float]:
     """Return Wilson's 95% score interval for a rate, as fractions, or (0, 1) if there are no runs.
 
-    Unlike the normal approximation, it is valid for few runs, and at 0 and 100%. Wilson 1927; Brown, Cai, DasGupta
-    2001.
+    Unlike the normal approximation, it is valid for few runs, and at 0 and 100%. Wilson 1927; Brown et al. 2001.
     """
     if not runs:
         return 0.0, 1.0

@@ -48,9 +48,7 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return profiles by ID or tag. ``*`` selects all, and ``!`` excludes. Raises UsageError for an
-    unknown ID or tag.
-    """
+    """Return profiles by ID or tag. ``*`` selects all, and ``!`` excludes. Raises UsageError for unknown ones."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

@@ -85,7 +85,6 @@ def _live_display() -> Any:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
-        # The description is last, so that its varying length does not move the other columns.
         TextColumn("{task.description}", markup=False),
         console=Console(stderr=True),
     )

@@ -40,9 +40,7 @@ DEFAULTS = Setting().values()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value). If ``injected``, native mode skips the
-    decision.
-    """
+    """One decision. ``values`` are its challengers, as (option, value). If ``injected``, native mode skips it."""
 
     what: str
     values: tuple[tuple[str, str], ...]

@@ -125,7 +125,6 @@ def _part(path: Path) -> Path:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """Return the contents of a profile, or an empty object if it is missing or unreadable."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -33,8 +33,7 @@ BLOCK = 6
 class Question:
     """One question. ``calls`` are the correct calls, with ``name`` and ``arguments`` (lists of correct values).
 
-    If ``says`` is not empty, a plain-text answer must contain one of its alternatives. It must not contain any of the
-    strings in ``never``.
+    A plain-text answer must contain one of the alternatives in ``says``, if any, and no string in ``never``.
     """
 
     id: str

@@ -1,8 +1,7 @@
 """Makes the decisions by asking each challenger and the current setting the same questions until the rule decides.
 
 Each question is asked only once per setting. The answers are reused if the same setting is compared again, and when an
-interrupted run is continued. Errors do not count as incorrect answers, but ``MAX_ERRORS`` errors in a row end the
-session. Earlier decisions are kept.
+interrupted run is continued. Errors do not count as answers, but ``MAX_ERRORS`` in a row end the session.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ failed call never ends the loop, since the model might recover.
 The failure policy applies only in ``enforced`` mode, at the end of the loop. ``fatal``: the last result of each tool
 must be a success. ``tolerated``: at least one result must be a success.
 
-A result refers to its call only by the call's ID, but models repeat IDs. If the conversation already contains a call's
-ID, the call is assigned a new ID.
+A result refers to its call only by the call's ID, but models repeat IDs. A repeated ID is replaced with a new one.
 
 Each step can be traced: question, answer, call and result (``JsonLines``).
 """
@@ -194,7 +193,6 @@ class ToolLoopRunner:
         return answer
 
     async def _run_calls(self, conversation: _Conversation) -> None:
-        """Run the calls in the last answer in order."""
         for call in conversation.answers[-1].calls:
             result = await self._dispatcher.dispatch(call)
             conversation.add_result(call, result)
