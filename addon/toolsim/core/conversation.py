@@ -125,7 +125,7 @@ def _text_of(parts: tuple[Part, ...]) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
-def last_user_items(items: Sequence[Item]) -> Item | None:
+def last_item(items: Sequence[Item]) -> Item | None:
     """Return the last item that is not a declaration, or None if there is no such item."""
     return next((item for item in reversed(items) if not isinstance(item, Declaration)), None)
 

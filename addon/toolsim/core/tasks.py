@@ -20,7 +20,7 @@ def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> as
 
 
 @contextmanager
-def cancelled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
+def canceled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
     """Cancel a task if SIGINT or SIGTERM arrives within this context. The context must be entered while the main
     thread's event loop is running.
     """

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from toolsim.command_line import UsageError
-from toolsim.core.tasks import cancelled_by_signals
+from toolsim.core.tasks import canceled_by_signals
 from toolsim.eval import catalog, compare, flags, journal, measure, merge, report, settings
 from toolsim.eval.case import Run, with_current_names
 from toolsim.eval.journal import Journal, Secrets
@@ -141,7 +141,7 @@ async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Na
         work = asyncio.create_task(
             measure.measure(open_jobs, methods, args.client_timeout or None, done, parallel=args.jobs)
         )
-        with cancelled_by_signals(work):
+        with canceled_by_signals(work):
             try:
                 await work
             except asyncio.CancelledError:

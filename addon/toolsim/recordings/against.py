@@ -24,7 +24,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from toolsim.command_line import UsageError, key_of
-from toolsim.core.conversation import CallOutput, Message, last_user_items
+from toolsim.core.conversation import CallOutput, Message, last_item
 from toolsim.proxy.address import parse_url
 from toolsim.recordings.agreement import OUTCOMES, Agreement, Outcome, compare
 from toolsim.recordings.child import Child, StartFailed, in_front_of
@@ -283,7 +283,7 @@ def _section(title: str, content: str) -> str:
 
 
 def _details(one: Compared) -> str:
-    item = last_user_items(one.turn.request.items)
+    item = last_item(one.turn.request.items)
     asked = item.text if isinstance(item, Message | CallOutput) else ""
     who = "the tool returned" if isinstance(item, CallOutput) else "the client's last message"
     parts = [

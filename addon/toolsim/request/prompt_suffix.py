@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolsim.core.conversation import Call, CallOutput, Declaration, Item, Message, Text, last_user_items
+from toolsim.core.conversation import Call, CallOutput, Declaration, Item, Message, Text, last_item
 from toolsim.core.plan import Plan, Tool
 from toolsim.request.loops import LoopCounter, lines_about
 from toolsim.request.manifest import further_entries
@@ -122,9 +122,7 @@ class _SuffixLines:
         """Return the requirement that ``tool_use_mode`` added to an earlier prompt. ``items`` are the items between the
         preceding prompt and this one.
         """
-        is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(
-            last_user_items(items), CallOutput
-        )
+        is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(last_item(items), CallOutput)
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:

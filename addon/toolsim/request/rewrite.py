@@ -33,7 +33,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
 
-from toolsim.core.conversation import Call, CallOutput, ClientRequest, Demand, Item, last_user_items
+from toolsim.core.conversation import Call, CallOutput, ClientRequest, Demand, Item, last_item
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import Ended, Opened, TextDelta
 from toolsim.core.outputs import Outputs
@@ -515,7 +515,7 @@ def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
 
 def is_after_outputs(request: ClientRequest) -> bool:
     """Return whether a conversation ends with a tool output."""
-    return isinstance(last_user_items(request.items), CallOutput)
+    return isinstance(last_item(request.items), CallOutput)
 
 
 def catalog_of(plan: Plan) -> str:

@@ -23,7 +23,7 @@ from toolsim.cli.probe import Unreachable, ask
 from toolsim.cli.serve import state_folder
 from toolsim.command_line import Parser, UsageError, key_of
 from toolsim.core.plan import Engine
-from toolsim.core.tasks import cancelled_by_signals
+from toolsim.core.tasks import canceled_by_signals
 from toolsim.eval.flags import value_type
 from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.answers import MAX_TOKENS, Answers
@@ -183,7 +183,7 @@ async def _course(
     result = TuningResult()
     work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, result, confirming=confirming))
     try:
-        with cancelled_by_signals(work):
+        with canceled_by_signals(work):
             await work
     except asyncio.CancelledError:
         result.ended = _ENDED
