@@ -138,8 +138,8 @@ FORWARDS: list[tuple[Settings, bool, int | None]] = [
 
 @pytest.mark.parametrize(("settings", "has_key", "status"), FORWARDS)
 def test_forwarding_is_limited(settings: Settings, has_key: bool, status: int | None) -> None:
-    """With a built-in backend, nothing is forwarded unless an upstream is set. If a key is configured, forwarding
-    requires the key.
+    """With only a built-in backend, no request is forwarded to another host. With an upstream, requests are forwarded,
+    but require the key if one is configured.
     """
     error = check_forward(settings, has_key=has_key)
     assert (error and error.status) == status

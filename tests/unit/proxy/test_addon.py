@@ -36,7 +36,7 @@ async def addon() -> Any:
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon, toolsim_engine="unknown")  # There is no backend whose engine could be detected.
+        context.configure(addon, toolsim_engine="unknown")  # There is no backend to examine.
         addon.context = context
         yield addon
         ToolSim.exchanges.forget()
@@ -64,8 +64,8 @@ def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
 
 
 def test_complete_turn(addon: ToolSim) -> None:
-    """The request and the answer are rewritten, a report is added to the flow, and the exchange is removed from
-    memory.
+    """When a turn completes, its request and answer have been rewritten, a report is in the flow, and the exchange is
+    no longer in memory.
     """
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
     flow = run(addon, asked(body))
@@ -146,7 +146,9 @@ def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogC
 
 
 def test_internal_error_is_a_500(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If rewriting raises an exception, the client receives a 500, and the original request is not forwarded."""
+    """If an exception occurs while a request is rewritten, the client receives a 500, and the original request is not
+    forwarded.
+    """
 
     def bug(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -167,8 +169,8 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """Connections are lazy if connecting to the target in advance could close the client's connection before a request
-    arrives.
+    """mitmproxy connects to the target only when a request arrives if an earlier connection attempt could close the
+    client's connection.
     """
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
@@ -201,7 +203,7 @@ def test_builtin_backend_as_upstream_is_guarded(addon: Any, loopback: Loopback) 
 
 
 def test_reload_keeps_exchanges(addon: ToolSim) -> None:
-    """An exchange that one instance of the addon started is finished by the next instance."""
+    """If the addon is reloaded during an exchange, the new instance of the addon finishes this exchange."""
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
@@ -214,7 +216,9 @@ def test_reload_keeps_exchanges(addon: ToolSim) -> None:
 
 
 async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
-    """A replaced store is closed immediately and the last store at shutdown, so no file remains open."""
+    """If the store is replaced, the previous store is closed immediately. The last store is closed at shutdown, so no
+    file remains open.
+    """
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
         assert await addon._memory.store(StoredContext("p", own=b"[]"), b"{}", []) is True
@@ -239,7 +243,9 @@ async def test_hooks_during_an_answer_do_not_update_its_flow(hook: type, addon: 
 
 
 def test_attributes_named_like_hooks_are_callable(addon: ToolSim) -> None:
-    """Each attribute with the name of a hook is callable, because mitmproxy would call it."""
+    """Each attribute of the addon that has the name of a mitmproxy hook is callable, because mitmproxy would call
+    it.
+    """
     from mitmproxy.hooks import all_hooks
 
     hooks = {name for name in all_hooks if hasattr(addon, name)}

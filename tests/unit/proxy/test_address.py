@@ -22,12 +22,14 @@ def test_loopback_addresses_are_recognized(address: str) -> None:
 
 @each("address", ELSEWHERE)
 def test_other_addresses_are_not_loopback(address: str) -> None:
-    """An address that might not be on this machine does not count as loopback."""
+    """An address that might belong to another machine does not count as a loopback address."""
     assert not is_loopback(address)
 
 
 def test_listener_is_recognized() -> None:
-    """A target counts as the listener only if the port matches and the host is certain to be this machine."""
+    """A host and port are recognized as toolsim's own listener only if the port matches and the host is certain to be
+    this machine.
+    """
     sockname = ("192.168.1.5", 8080)
     for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "0.0.0.0", "::", "192.168.1.5", socket.gethostname()):
         assert is_listener(host, 8080, sockname)

@@ -28,7 +28,7 @@ AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
 class Asked:
-    """A rewritten request that was sent to the backend, with its exchange."""
+    """A rewritten request that was sent to the backend, together with its exchange."""
 
     def __init__(self, backend: Backend | None = None) -> None:
         self.backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
@@ -52,7 +52,7 @@ class Asked:
         return found
 
     def gets(self, status: int, content: bytes, *, can_resend: bool = True, **headers: str) -> bool:
-        """Simulate the backend's answer, and return whether the request was resent because of it."""
+        """Simulate the backend's answer. Return whether the request was resent because of this answer."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.flow.response = Response.make(status, b"", named)
         self.flow.response.raw_content = content
@@ -65,8 +65,8 @@ class Asked:
 
 
 def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> None:
-    """If the backend refuses the tools and then the schema, the last request contains neither. Each refusal is logged
-    once.
+    """If the backend rejects first the tools and then the schema, the last request contains neither. Each rejection is
+    logged once.
     """
     asked = Asked()
     assert asked.plan.attempts == {"tools"}
@@ -86,8 +86,8 @@ def test_consecutive_refusals_are_handled(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_resent_round_keeps_its_number() -> None:
-    """A resent round keeps its round number and the ID of the client's flow, because metrics and recordings
-    use them.
+    """A resent round keeps its round number and the ID of the client's flow, because metrics and recordings use
+    them.
     """
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
@@ -96,9 +96,7 @@ def test_resent_round_keeps_its_number() -> None:
 
 
 def test_error_is_examined_before_the_client_receives_it() -> None:
-    """If a request uses a feature that the backend might refuse, an error is withheld from the client until its body
-    has been examined.
-    """
+    """While a request tries a feature, an error is not sent to the client until toolsim has examined its body."""
     asked = Asked()
     asked.backend.refuses("m", "constraint")
     assert asked.plan.attempts == {"tools"}
@@ -124,14 +122,16 @@ def test_compressed_refusal_is_examined() -> None:
     ("status", "content"), [(400, b"the context is full"), (200, b"no tools supported"), (500, b"\xff")]
 )
 def test_other_answers_change_nothing(status: int, content: bytes) -> None:
-    """If an answer does not refuse a feature, it is passed on to the client, and no refusal is remembered."""
+    """If the backend's answer does not reject a feature, it is sent to the client, and no rejection is remembered."""
     asked = Asked()
     assert not asked.gets(status, content)
     assert asked.backend.refused == set()
 
 
 def test_refusal_of_an_unrepeatable_request_is_remembered() -> None:
-    """If a refused request cannot be resent, the client receives the error, and the next request omits the feature."""
+    """If a rejected request cannot be resent, the client receives the error, and the next request does not use the
+    feature.
+    """
     asked = Asked()
     assert not asked.gets(400, b"no support: does not support tools", can_resend=False)
     assert Asked(asked.backend).plan.attempts == {"constraint"}

@@ -15,8 +15,8 @@ from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
 def test_backend_is_identified_by_address_and_path() -> None:
-    """Requests to any API and API version belong to the same backend. A different base path or port denotes another
-    backend.
+    """All APIs and API versions at one base path belong to the same backend. A different base path or port denotes
+    another backend.
     """
     backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
@@ -33,8 +33,8 @@ def test_page_urls_are_relative_to_the_root() -> None:
 
 
 def test_stale_backend_is_forgotten() -> None:
-    """The facts about a stale backend are dropped. If a new backend has already replaced it, the facts about the new
-    backend are kept.
+    """The facts about a stale backend are dropped. If another backend has been registered at the same address in the
+    meantime, the facts about the new backend are kept.
     """
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)
@@ -47,8 +47,8 @@ def test_stale_backend_is_forgotten() -> None:
 
 
 def test_rejected_api_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For ten minutes after its rejection, an API is tried last but never omitted. A new server starts without
-    rejections.
+    """For ten minutes after a backend has rejected an API, this API is tried last, but never omitted. A new server at
+    the same address starts without rejections.
     """
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
@@ -114,7 +114,7 @@ VLLM = {"/version": b'{"version": "0.11.0"}'}
 
 
 class Pages:
-    """A server that serves these pages and returns 404 for all other paths. If ``hangs`` is true, it never answers."""
+    """A server with the given pages, which returns 404 for all other paths. If ``hangs`` is true, it never answers."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.pages = pages
@@ -248,7 +248,9 @@ async def test_probe_sends_the_operators_key(key: str, backends: BackendRegistry
 
 
 async def test_repeatedly_failing_server_keeps_its_facts(backends: BackendRegistry) -> None:
-    """A server that fails repeatedly keeps its facts without further probes until another server replaces it."""
+    """The facts about a server that fails repeatedly are kept, without further probes, until another server replaces
+    it.
+    """
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
         await first_hook(backends, backend)

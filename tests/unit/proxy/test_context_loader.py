@@ -1,4 +1,4 @@
-"""The stored context is loaded before a request is rewritten, and the answer is stored before it is sent."""
+"""Loading of the stored context that a request refers to, and storing of the answer before the client receives it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def context_loader(memory: ResponseStore) -> StoredContextLoader:
 
 
 def received(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
-    """Simulate a request with this body. Return its flow, its exchange, and whether the request must wait for
-    loading.
+    """Simulate a request with the given body. Return its flow, its exchange, and whether it must wait until its context
+    is loaded.
     """
     flow = tflow.tflow()
     flow.live = True
@@ -90,8 +90,8 @@ async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange
 async def test_request_without_references_is_not_delayed(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
-    """A request without references is not delayed. Its answer can later be referenced by the ID that the client
-    received.
+    """A request that does not refer to stored data is not delayed. Later requests can refer to its answer by the ID
+    that the client received.
     """
     flow, exchange, waits = received(context_loader, {"model": "m", "input": "Hello"})
     assert not waits
@@ -109,8 +109,8 @@ async def test_request_without_references_is_not_delayed(
 
 
 async def test_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
-    """The search for references in a large body pauses regularly so that other tasks can run, even if the body is full
-    of near-matches.
+    """The search for references in a large body pauses regularly so that other tasks can run. This is true even if the
+    body contains many strings that resemble a reference.
     """
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
     flow, exchange, waits = received(context_loader, body)
@@ -131,8 +131,8 @@ async def test_large_body_is_searched_in_pieces(context_loader: StoredContextLoa
 
 
 async def test_reference_name_within_a_text_is_ignored(context_loader: StoredContextLoader) -> None:
-    """If the name of a reference field occurs only within a string, the request is parsed in advance, but passed on
-    unchanged.
+    """If ``previous_response_id`` occurs only within a string, the request is parsed to check for references, but the
+    body is not changed.
     """
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = received(context_loader, body)
@@ -213,15 +213,15 @@ async def test_undecodable_or_oversized_body_is_refused(
 
 
 async def test_without_a_store_nothing_is_remembered() -> None:
-    """Without a store, nothing is stored, and requests with references are not delayed."""
+    """Without a store, nothing is stored, and even requests that refer to stored data are not delayed."""
     flow, exchange = tflow.tflow(), Exchange(Report(), client_id="c", cors={}, limits=Limits())
     flow.request.raw_content = b'{"previous_response_id":"r"}'
     assert not over(ResponseStore()).take(flow, exchange)
 
 
 async def test_request_is_parsed_once(context_loader: StoredContextLoader) -> None:
-    """The data to store for a request is prepared while the request is rewritten, so the body is not parsed a second
-    time.
+    """The request items to store are prepared when the request is rewritten, so the request body is not parsed again
+    for the store.
     """
     jobs: list[Job[Any]] = []
 
@@ -238,7 +238,7 @@ async def test_request_is_parsed_once(context_loader: StoredContextLoader) -> No
 
 
 async def test_unstored_request_is_not_prepared(context_loader: StoredContextLoader) -> None:
-    """A request is not prepared for the store if ``store`` is false or if the request only counts tokens."""
+    """The data to store is not prepared if ``store`` is false or if the request only counts tokens."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = received(context_loader, {"model": "m", "input": "Hello", **body})
         if action is not None:

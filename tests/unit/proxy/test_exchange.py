@@ -62,7 +62,9 @@ def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HT
 
 
 # Inputs: whether the answer has a plan, whether it streams, status, headers, body. Results: whether toolsim rewrites
-# the answer, and ``flow.response.stream``.
+# The fields of each example: whether the exchange has a plan, whether the client requested a stream, and the answer's
+# status, headers and body. The last two fields are the results: whether toolsim rewrites the answer, and the value of
+# ``flow.response.stream``.
 DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, str]] = {
     "stream": (True, True, 200, {"content_type": SSE}, None, True, "feed"),
     "stream with a charset": (True, True, 201, {"content_type": f"{SSE}; charset=utf-8"}, None, True, "feed"),
@@ -84,7 +86,9 @@ DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, 
 
 @each("name", DECISIONS)
 def test_answer_handling_depends_on_plan_and_headers(name: str) -> None:
-    """The plan and the headers determine whether an answer is rewritten while it streams, at its end, or not at all."""
+    """The plan and the headers determine whether an answer is rewritten as a stream, rewritten after it is complete, or
+    not rewritten.
+    """
     planned, stream, status, headers, body, ours, expected = DECISIONS[name]
     made, flow = exchange(planned=planned, stream=stream), answered(status, body, **headers)
     made.begin(flow)
@@ -222,7 +226,7 @@ REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
 
 @each("name", REQUESTS)
 def test_unreadable_requests_are_refused(name: str) -> None:
-    """A body that mentions tools is either parsed or refused. It is never passed on unchanged."""
+    """A request body that mentions tools is refused if it cannot be parsed. It is never passed on unchanged."""
     body, headers, status = REQUESTS[name]
     limits = Limits(max_request_bytes=5_000 if "number" in name else 1_500)
     made, flow = Exchange(Report(), client_id="c", cors={}, limits=limits), request(body, **headers)

@@ -1,4 +1,4 @@
-"""Clearance of flows by hooks, and the counting and logging of internal errors."""
+"""The guard against data that skipped a hook, and the counting and logging of internal errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ def raised() -> Exception:
 
 
 def test_uncleared_flow_raises() -> None:
-    """A flow must be cleared separately for each hook. If it is not cleared, the guard raises an exception."""
+    """The guard raises an exception if toolsim's hooks have not completed for a flow. This is checked separately for
+    each hook.
+    """
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
-    guard.check(flow, "request")  # Clearance is not required yet, because the guard has not been started.
+    guard.check(flow, "request")  # The guard accepts every flow until it is started.
     guard.start()
     for hook in ("requestheaders", "request", "responseheaders", "response", "http_connect", "toolsim_store"):
         guard.forget(flow)
@@ -40,8 +42,8 @@ def test_uncleared_flow_raises() -> None:
 
 
 def test_new_connection_needs_both_hooks() -> None:
-    """A new connection to a server can be used only after both connection hooks have cleared it. Connections that are
-    older than the guard need no clearance.
+    """A new connection to a server is accepted only after both of mitmproxy's connection hooks have completed.
+    Connections that are older than the guard are always accepted.
     """
     guard = Guard()
     clearance = Clearance(guard)

@@ -44,7 +44,7 @@ def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJo
 
 
 def plugin_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> PluginJob:
-    """Return a job that reads a request for an answer in background mode."""
+    """Return a job that parses a request in background mode (``"background": true``)."""
     return PluginJob(partial(read_request, "responses", StoredAs("resp_1")), data=data, limit=limit, encoding=encoding)
 
 
@@ -84,14 +84,14 @@ def test_job_and_result_can_be_pickled() -> None:
 
 
 def test_compressed_resource_request_is_decoded() -> None:
-    """The compressed body of a request for a stored resource is decoded by the job."""
+    """A job decompresses the body of a request for a stored resource, such as a conversation."""
     done = run(page_job(gzip.compress(b'{"metadata":{"a":"b"}}'), "gzip"))
     assert done.error is None
     assert json.loads(done.body)["metadata"] == {"a": "b"}
 
 
 def test_rewritten_request_has_a_label() -> None:
-    """The result of a rewritten request contains the request's label for logs."""
+    """The result of a request job contains the label that identifies the request in the log."""
     done = run(request_job())
     assert done.topic is not None
     assert done.topic.words == "x"

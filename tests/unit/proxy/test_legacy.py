@@ -73,7 +73,7 @@ def test_each_variable_changes_only_its_option(flag: str, word: str, name: str, 
 
 
 def test_examples_cover_every_variable() -> None:
-    """The examples cover every environment variable of toolsim's predecessor."""
+    """There is an example for every environment variable of the predecessor."""
     assert {flag for flag, *_ in FLAGS} == set(VARIABLES)
 
 
@@ -191,14 +191,14 @@ def test_earlier_names_in_a_profile_are_accepted(tmp_path: Path) -> None:
 
 
 def test_renamed_headers_have_both_names() -> None:
-    """A renamed header is sent under both names with the same value."""
+    """A renamed header is sent under both its old and its new name, with the same value."""
     sent = headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"]))
     for old, new in RENAMED_HEADERS.items():
         assert sent[old] == sent[new]
 
 
 def test_renamed_metrics_have_both_names() -> None:
-    """A renamed metric is exposed under both names with the same value."""
+    """A renamed metric is exposed under both its old and its new name, with the same value."""
     page = Metrics().text(3)
     for old, new in RENAMED_METRICS.items():
         assert f"\ntoolsim_{old} 3\n" in page
@@ -225,7 +225,7 @@ def test_earlier_codes_occur_only_in_legacy(old: str, new: str) -> None:
 
 
 def options_with(*given: str, yaml: str = "") -> Options:
-    """Return mitmproxy's options after a successful startup with these settings."""
+    """Start mitmproxy with the given settings, and return its options."""
     manager = Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)

@@ -1,4 +1,4 @@
-"""Requests' access to MCP servers."""
+"""Access of requests to MCP servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def test_mcp_is_off_by_default() -> None:
 
 
 async def test_unlisted_web_page_has_no_access() -> None:
-    """Requests from unlisted web pages have no access to MCP servers. Otherwise any page could run tools."""
+    """Requests from web pages whose origin is not listed have no access to MCP servers. Otherwise any page could run
+    tools.
+    """
     servers = Servers()
     servers.update(MCP)
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
@@ -42,8 +44,8 @@ async def test_unlisted_web_page_has_no_access() -> None:
 
 
 async def test_requests_that_use_mcp_are_recognized() -> None:
-    """If the MCP server file lists servers, every request counts as using MCP. Otherwise, only a request whose body
-    mentions MCP counts.
+    """If the MCP configuration file lists servers, every request can use MCP. Otherwise, only requests whose body
+    mentions MCP can.
     """
     servers = Servers()
     servers.update(MCP)

@@ -23,7 +23,7 @@ def test_policy_survives_a_round_trip() -> None:
 
 
 def test_explicit_option_overrides_the_recorded_one() -> None:
-    """An explicitly set option takes precedence over the recorded option."""
+    """An explicitly set option takes precedence over the value in the recording."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": policy_as_dict(POLICY)}
     by_hand = Policy(tool_block_max=5)

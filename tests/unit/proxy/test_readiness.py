@@ -61,7 +61,7 @@ class Page:
 
 
 async def test_readiness_checks_share_a_connection() -> None:
-    """Many readiness checks share one connection to the backend, whose result is reused while it is recent."""
+    """Many readiness checks share one connection to the backend. The result is reused for a short time."""
     page = Page()
     async with await page.listen() as server:
         mode = f"reverse:http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -9,7 +9,9 @@ from toolsim.proxy.recorder import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
-    """Return a flow with a rewritten request, a backup of the original, and an answer with this content."""
+    """Return a flow with a rewritten request, a backup of the original request, and an answer with the given
+    content.
+    """
     flow = tflow.tflow()
     flow.request.content = b"the client's own"
     flow.backup()
@@ -34,7 +36,9 @@ def test_buffer_keeps_only_complete_chunks():
 
 
 def test_long_stream_is_compressed():
-    """Repetitive frames are stored in compressed form and restored unchanged, even if a large chunk is between them."""
+    """A long stream of repetitive frames is stored in compressed form and restored unchanged, even if there is a large
+    chunk in the middle.
+    """
     buffer = BoundedBuffer()
     frames = [
         b'data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % n for n in range(5000)
@@ -94,7 +98,7 @@ def test_recorded_answer_is_not_affected_by_later_changes():
 
 
 def test_flow_without_answer_or_backup_is_unchanged():
-    """Nothing is stored in a flow that was aborted before its answer, or in a flow that was never rewritten."""
+    """If a flow was aborted before its answer, or was never rewritten, nothing is stored in it."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
     recorder.store_in(flow)
@@ -106,7 +110,7 @@ def test_flow_without_answer_or_backup_is_unchanged():
 
 
 def test_missing_bytes_are_counted():
-    """``missing`` contains the number of missing bytes for each side that has any."""
+    """``missing`` contains the number of missing bytes of each side that was not recorded completely."""
     recorder = BodyRecorder()
     assert recorder.missing == {}
     recorder.sent = BoundedBuffer(limit=1)

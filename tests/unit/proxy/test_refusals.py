@@ -55,8 +55,8 @@ def test_answer_has_the_format_of_its_api(path: str, found: tuple[str, str | Non
 
 
 def test_refusal_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """A refusal is logged in one line. Control characters are replaced, and the query is omitted because it can contain
-    a key.
+    """A refusal is logged in one line. Control characters in the URL are replaced, and its query is omitted because it
+    can contain a key.
     """
     made, flow = Refusals(Log()), asked(path="/v1/mo\x1bdels?key=secret")
     with caplog.at_level(logging.WARNING):

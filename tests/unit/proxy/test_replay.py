@@ -28,7 +28,7 @@ def finished() -> HTTPFlow:
 
 
 def replay(flow: HTTPFlow) -> ReplayedRequest:
-    """Replay the flow as mitmproxy and the first two hooks of the addon do."""
+    """Replay the flow as mitmproxy does, and run the first two hooks of the addon."""
     flow.backup()  # type: ignore[no-untyped-call]
     flow.is_replay, flow.response = "request", None
     body = flow.request.raw_content

@@ -1,4 +1,4 @@
-"""The response store, on top of storage that works or fails."""
+"""The response store, with storage that works and with storage that fails."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def turn(id: str, references: References | None = None) -> StoredContext:
 
 
 async def test_stored_answer_is_found() -> None:
-    """A stored answer is found by its ID, with its items and the answers that it continues, but only within its
-    partition.
+    """A stored answer is found by its ID, together with its items and the answers that it continues. It is found only
+    in the partition of its owner.
     """
     made = memory()
     assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
@@ -56,7 +56,9 @@ async def test_stored_answer_is_found() -> None:
 
 
 async def test_conversation_without_its_beginning_is_not_found() -> None:
-    """If the beginning of a conversation has been evicted, the error names the missing answer."""
+    """If the first answer of a conversation has been evicted, the conversation cannot be continued. The error names the
+    missing answer.
+    """
     made = memory(StoreLimits(records=1))
     await made.store(turn("resp_1"), ANSWER, [])
     await made.store(turn("resp_2", References("resp_1")), ANSWER, [])
@@ -97,7 +99,7 @@ async def test_answer_is_added_to_its_conversation() -> None:
 
 
 async def test_answer_of_a_deleted_conversation_fails() -> None:
-    """If the conversation of an answer has been deleted, storing the answer fails with an error for the client."""
+    """If a conversation has been deleted during a turn, storing its answer fails, and the client receives an error."""
     assert await memory().store(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
 
 
@@ -114,9 +116,8 @@ class Broken:
 
 
 async def test_store_failures_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A failed read is an error. A failed write is an error only if the answer belongs to a conversation.
-
-    Every failure is counted, but only the first is logged.
+    """A failed read is an error for the client. A failed write is an error only if the answer belongs to a
+    conversation. Every failure is counted, but only the first is logged.
     """
     made = memory()
     works, made._store = made._store, Broken()  # type: ignore[assignment]

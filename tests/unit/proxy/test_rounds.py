@@ -1,4 +1,6 @@
-"""The flows of rounds, and the delegation of a client's flow. Complete rounds are tested in tests/proxy."""
+"""The flows of rounds, and the delegation of a client's flow to the round runner. Complete rounds are tested in
+tests/proxy.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,8 @@ def test_first_round_is_the_clients_request() -> None:
 
 
 async def test_delegated_request_keeps_its_target(rounds: Rounds) -> None:
-    """A delegated request is sent to the runner's port. When the exchange closes, its flow shows the original target
-    again.
+    """A delegated request is sent to the port of the round runner. When the exchange closes, its flow shows the
+    original target again.
     """
     flow = asked()
     before = flow.request.copy()
@@ -173,7 +175,7 @@ def test_round_is_recognized_by_its_flow() -> None:
 
 
 class Played:
-    """A stub for a round that emits events as long as it is allowed to read from the backend."""
+    """A stub for a round that emits events while it is allowed to read from the backend."""
 
     def __init__(self, flow: HTTPFlow, *_: object) -> None:
         self.flow = flow
@@ -195,7 +197,7 @@ class Played:
 
 
 async def test_backend_is_not_read_while_data_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While too much data is waiting for the client, the backend is not read. No event is lost."""
+    """The backend is not read while too much data is waiting to be sent to the client. No event is lost."""
     played: list[Played] = []
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
     monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])

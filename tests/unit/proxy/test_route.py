@@ -1,4 +1,4 @@
-"""Routing decisions for requests, in the form of a table. No flows are needed."""
+"""Routing decisions for requests, which are tested without flows."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def test_route_of_a_request(name: str) -> None:
 
 
 def test_unavailable_builtin_backend_is_a_503() -> None:
-    """Until the built-in backend is available, clients receive a 503 with Retry-After."""
+    """While a built-in backend is not available yet, clients receive a 503 with Retry-After."""
     found = decide(DIRECT, SCRIPTED, None)
     assert isinstance(found, Respond)
     assert found.error is not None
@@ -327,7 +327,7 @@ def test_unavailable_builtin_backend_is_a_503() -> None:
 
 
 def test_preflight_needs_no_key() -> None:
-    """A preflight needs no key. It is answered for a listed origin, and refused for other origins. A preflight to
+    """A CORS preflight needs no key. It is answered if its origin is listed, and otherwise refused. A preflight to
     another host is passed on.
     """
     settings = replace(KEYED, builtin="scripted", origins=Origins(("app://x",)))
@@ -370,12 +370,12 @@ PATHS: list[tuple[str, str]] = [
 
 @each(("path", "expected"), PATHS)
 def test_endpoint(path: str, expected: str) -> None:
-    """The endpoint of a request is determined by the end of its path, without the query."""
+    """The endpoint is determined by the end of the URL's path, without the query."""
     assert endpoint(path) == expected
 
 
 def test_api_of() -> None:
-    """Only POST requests to the endpoint of a turn can declare tools."""
+    """Only POST requests to an endpoint that starts a turn can declare tools."""
     assert api_of("POST", "/v1/responses") is RESPONSES
     assert api_of("POST", "/chat/completions") is CHAT_API
     assert api_of("GET", "/v1/responses") is None
@@ -392,7 +392,7 @@ def test_api_of() -> None:
     ],
 )
 def test_join(base: str, path: str, expected: str) -> None:
-    """The upstream's path replaces the part of the client's path before the endpoint."""
+    """The path of the upstream URL replaces the part of the request's path before the endpoint."""
     assert join(Upstream("http", "h", 80, base), path) == expected
 
 
@@ -434,7 +434,7 @@ def test_models_file_routes_by_model(models: ModelsFile) -> None:
         (FORWARD, plain, 403),
         (of(FORWARD, method="GET", path="/v1/models"), plain, 403),
         (forward, upstream, Choose(TAKEN_OVER)),
-        # Requests other than turns, and requests to other hosts, are not affected.
+        # The models file does not affect requests that do not start a turn, or requests to other hosts.
         (of(DIRECT, path="/v1/embeddings"), plain, 404),
         (of(REVERSE, path="/v1/embeddings"), plain, Pass()),
         (of(REVERSE, method="POST", path="/v1/models"), plain, Pass()),

@@ -29,14 +29,16 @@ class Loader:
 
 
 def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
-    """Return the problems with these ``--set`` arguments and this config.yaml, both parsed by mitmproxy itself."""
+    """Return the problems with the given ``--set`` arguments and the given config.yaml. mitmproxy itself parses
+    both.
+    """
     manager = mitmproxy_options.Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)
     manager.update(**known)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
     found = startup.take_problems(manager)
-    # The remaining options can be applied without an exception.
+    # Options without problems can be applied without an exception.
     manager.process_deferred()
     return found
 
@@ -99,7 +101,9 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
     ],
 )
 def test_invalid_argument_is_one_line(given: str, line: str) -> None:
-    """The error for an invalid option contains the name, the value, what was expected, and the closest valid name."""
+    """The error for an invalid option is one line. It contains the name, the value, the valid values, and the closest
+    valid name.
+    """
     assert problems(given) == [line]
 
 
@@ -120,8 +124,8 @@ def test_invalid_argument_is_one_line(given: str, line: str) -> None:
     ],
 )
 def test_invalid_config_yaml_entry_is_one_line(yaml: str, line: str) -> None:
-    """An invalid entry in config.yaml causes the same message as on the command line, even if YAML parses the value as
-    another type.
+    """An invalid entry in config.yaml causes the same message as on the command line, even if YAML converts the value
+    to another type.
     """
     assert problems(yaml=yaml) == [line]
 

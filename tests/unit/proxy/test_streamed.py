@@ -61,7 +61,7 @@ def test_silence_causes_keepalives_and_an_error(clock: Clock) -> None:
 
 
 def test_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an exception, the answer ends with an error, and withheld text is never sent."""
+    """After an exception, the answer ends with an error. Text that was still held back is never sent."""
     made, _ = streamed(10_000_000, (Tool("f", "f"),))
     made.feed(chat_frame('<tool_call>{"name":"f","arguments":{}}</tool_call> <tool_call>{"na'))
     with monkeypatch.context() as patched:
@@ -76,7 +76,7 @@ def test_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_exception_after_the_end_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception after an answer is complete does not turn the answer into a failed one."""
+    """An exception that occurs after an answer is complete does not turn it into a failed answer."""
     made, _ = streamed()
     with monkeypatch.context() as patched:
         patched.setattr(Timeouts, "answered", None)
@@ -106,7 +106,7 @@ def test_busy_machine_causes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_oversized_stream_fails() -> None:
-    """A stream that exceeds the size limit fails, and the backend is stopped."""
+    """A stream that exceeds the size limit ends with an error, and toolsim stops reading from the backend."""
     made, _ = streamed()
     sent = b""
     for _ in range(100):

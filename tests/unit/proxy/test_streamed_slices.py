@@ -18,12 +18,12 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quick_steps_take_one_slice() -> None:
-    """The frames of steps that take no time are emitted in a single slice."""
+    """If the steps take no time, all their frames are emitted in a single slice."""
     assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, TimeSlice())) == [[b"a", b"b", b"c"]]
 
 
 def test_long_steps_take_separate_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tasks can run after each long step, unless no more frames are needed."""
+    """Each long step ends its time slice, so that other tasks can run, unless no more frames are needed."""
     slowly(monkeypatch)
     assert list(in_slices([[b"a"], [b"b"]], lambda: False, TimeSlice())) == [[b"a"], None, [b"b"], None, []]
     assert list(in_slices([[b"a"], [b"b"]], lambda: True, TimeSlice())) == [[b"a", b"b"]]
@@ -43,8 +43,8 @@ def test_exception_follows_earlier_frames() -> None:
 
 
 def test_short_pieces_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short pieces of work in quick succession pause as often as one long piece. Pieces with long gaps between them
-    never pause.
+    """Many short operations in quick succession pause as often as one long operation. Short operations with long gaps
+    between them never pause.
     """
     now = [0.0]
     for name in ("monotonic", "thread_time"):

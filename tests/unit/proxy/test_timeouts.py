@@ -6,7 +6,7 @@ from toolsim.proxy.timeouts import MAX_TICK_SECONDS, Timeouts
 
 
 def test_timeouts_start_with_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each timeout starts with its own event, and a limit of 0 disables the timeout."""
+    """Each timeout starts with a different event. A limit of 0 disables the timeout."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     timeouts, patient = (
@@ -22,7 +22,7 @@ def test_timeouts_start_with_their_events(monkeypatch: pytest.MonkeyPatch) -> No
     assert timeouts.overdue().message == "The backend sent no data for 12 s."
     now += 5
     assert (timeouts.is_quiet, timeouts.next_tick()) == (False, MAX_TICK_SECONDS)
-    # If a tick sends nothing, the next tick follows after the normal interval.
+    # If a timer tick sends nothing, the next tick follows after the normal interval.
     now += 4
     assert (timeouts.is_quiet, timeouts.next_tick()) == (True, MAX_TICK_SECONDS)
     timeouts.client_served()

@@ -38,7 +38,7 @@ def test_without_limits() -> None:
 
 
 def test_concurrent_turns() -> None:
-    """A turn stops counting as concurrent only when both its exchange and any background answer have ended."""
+    """A turn counts as concurrent until both its exchange and any background answer have ended."""
     limits, alice = UserLimits(), user(concurrent=2)
     first, second = started(limits, alice), started(limits, alice)
     assert refused(limits, alice) == ("Too many turns with this key: expected at most 2 at the same time.", 1)
@@ -60,7 +60,7 @@ def test_concurrent_turns() -> None:
 
 
 def test_turns_per_minute(clock: list[float]) -> None:
-    """The number of turns per minute is limited, and refused turns do not count."""
+    """The number of turns per minute is limited. Refused turns do not count toward the limit."""
     limits, alice = UserLimits(), user(per_minute=3)
     for _ in range(3):
         started(limits, alice).leave()

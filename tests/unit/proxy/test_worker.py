@@ -46,8 +46,8 @@ def one() -> Iterator[Worker]:
 
 @pytest.mark.slow
 def test_jobs_have_the_same_results_as_locally(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several jobs run in the same worker process, with the same results as in the proxy. A process that uses too much
-    memory is replaced.
+    """Several jobs run in the same worker process, and return the same results as in the proxy. A worker that uses too
+    much memory is replaced.
     """
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), long_budget=True)
@@ -64,7 +64,7 @@ def test_jobs_have_the_same_results_as_locally(one: Worker, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_killed_worker_fails_one_job(one: Worker) -> None:
-    """If the worker process dies, only the current job fails, and the next job starts a new process."""
+    """If the worker process dies, only the current job fails. The next job starts a new worker."""
     asyncio.run(one.run(job()))
     assert one._process is not None
     one._process.send_signal(signal.SIGSTOP)
@@ -84,7 +84,7 @@ def test_killed_worker_fails_one_job(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="Windows has no such limit")
 def test_slow_worker_is_a_413(one: Worker) -> None:
-    """If the worker process exceeds its time limit, the job fails with status 413."""
+    """If the worker exceeds the time limit, the job fails with status 413."""
     asyncio.run(one.run(job()))
     process = one._process
     assert process is not None
@@ -105,7 +105,7 @@ def test_slow_worker_is_a_413(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("levels", [400, 5_000, 100_000])
 def test_nested_body_does_not_end_the_worker(one: Worker, levels: int) -> None:
-    """A deeply nested body is rewritten or refused with a reason, and the worker process keeps running."""
+    """A deeply nested body is either rewritten or refused with a reason. In both cases, the worker keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
     nested = b',"x":' + b"[" * levels + b"]" * levels
@@ -120,7 +120,7 @@ def test_nested_body_does_not_end_the_worker(one: Worker, levels: int) -> None:
 
 @pytest.mark.slow
 def test_unpicklable_result_is_an_internal_error(one: Worker) -> None:
-    """A result that cannot be pickled causes an internal error, and the worker process keeps running."""
+    """A result that cannot be pickled causes an internal error, but the worker keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
     done = asyncio.run(one.run(PluginJob(json.loads, data=b"[" * 5_000 + b"]" * 5_000, limit=100_000)))
@@ -187,7 +187,7 @@ async def test_heavy_jobs_run_in_a_worker(monkeypatch: pytest.MonkeyPatch, body:
 
 
 async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many jobs one client has queued, a job of another client waits for at most one of them."""
+    """However many jobs one client has queued, another client's job waits for at most one of them."""
     go, done = threading.Event(), list[str]()
 
     def run_later(self: Worker, job: RequestJob) -> RequestResult:

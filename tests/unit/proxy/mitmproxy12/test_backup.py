@@ -1,4 +1,6 @@
-"""The backup that lets one flow store both sides of an exchange, and the mitmproxy internals on which it relies."""
+"""mitmproxy's backup of a flow, in which toolsim keeps the original messages of an exchange, and the mitmproxy
+internals that this relies on.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_copy_shares_no_state() -> None:
 
 
 def test_split() -> None:
-    """Splitting a flow produces one flow for each side, and neither of the two can be reverted."""
+    """Splitting a flow returns one flow for the backend's side and one for the client's side. "Revert" is not available
+    for either of them.
+    """
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(200, b"raw"))
     backend, client = backup.split(flow)

@@ -20,7 +20,7 @@ from toolsim.proxy.mitmproxy12 import chunks, patches
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    patches.uninstall()  # An earlier test might have loaded the addon.
+    patches.uninstall()  # An earlier test might have loaded the addon, which installs the patches.
     yield
     patches.uninstall()
 
@@ -74,8 +74,8 @@ def test_trailers_are_dropped() -> None:
 
 
 def test_chunks_of_one_read_are_one_piece() -> None:
-    """Complete chunks that arrive in one network read are joined. The available part of a partial chunk is returned
-    without delay.
+    """Complete chunks that arrive in one network read are joined into one fragment. If the last chunk is incomplete,
+    its available part is returned without delay.
     """
     reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
     assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]

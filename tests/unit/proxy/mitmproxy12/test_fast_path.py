@@ -62,10 +62,10 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard = Guard()
     patches.install(EXCHANGES, guard)
-    guard.stop()  # The guard is stopped because no addon is loaded here that would clear the flows.
+    guard.stop()  # Otherwise the guard would require that the addon's hooks clear each flow, but no addon is loaded.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    # The time slice is long, because on a busy machine the two paths might otherwise need different numbers of slices.
+    # With normal time slices, the two paths could pause at different points on a busy machine.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     patches.uninstall()
@@ -333,7 +333,8 @@ def sent_by(
         if long:
             patch.setattr(response_pump, "open_fast_path", lambda *_: None)
         # The order of writes to different connections can differ, because closing the backend's connection sometimes
-        # takes one more step of the event loop.
+        # Compare the writes separately for each connection. Closing the backend's connection sometimes takes one more
+        # step of the event loop, so the order of writes to different connections can differ.
         return [sorted(sent, key=operator.itemgetter(0)) for sent in asyncio.run(play())], reached
 
 
@@ -349,7 +350,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
         choose = random.Random(seed)
         at, reads = 0, []
         while at < len(wire):
-            # Split at the end of a chunk in most cases, and anywhere in the others.
+            # About 70 % of the reads end at the end of a chunk, and the others at a random offset.
             step = choose.randint(1, 400)
             end = wire.find(b"\n\n\r\n", at + step) + 4 if choose.random() < 0.7 else at + step
             end = end if end > 3 else len(wire)
@@ -401,7 +402,8 @@ def one_delta(size: int) -> bytes:
 
 
 # A chunk whose data contains other chunks, split into two reads. The second read looks like a sequence of complete
-# chunks.
+# Each example is a chunk that arrives in two reads. The data of the chunk contains text that looks like other chunks,
+# so the second read by itself looks like a sequence of complete chunks.
 CHUNKS_IN_CHUNKS = {
     "within its data": (b"%x\r\n%s" % (655, one_delta(250)), b"190\r\n%s\r\n" % one_delta(400)),
     "within its size": (b"2", b"fa\r\n%s\r\n1f9\r\n%s\r\n" % (one_delta(250), one_delta(505))),
@@ -410,8 +412,8 @@ CHUNKS_IN_CHUNKS = {
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
 def test_rest_of_a_chunk_belongs_to_its_chunk(installed: Installed, case: str) -> None:
-    """The remainder of a partial chunk is added to that chunk, even if the remainder itself looks like complete
-    chunks.
+    """If a chunk arrives in two reads, the second read is treated as the rest of this chunk, even if it looks like a
+    sequence of complete chunks.
     """
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]
     assert chunks.whole_chunks(begun + rest) is not None
@@ -430,7 +432,7 @@ def test_data_waits_behind_a_pause(installed: Installed, monkeypatch: pytest.Mon
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
     short, _ = sent_by(installed, "chat", Policy(), reads, long=False)
     assert short == sent_by(installed, "chat", Policy(), reads, long=True)[0]
-    assert [] in short  # The stream yielded once.
+    assert [] in short  # Nothing was sent after at least one read, so the stream has paused.
 
 
 @pytest.mark.parametrize("shortly", [True, False])
@@ -460,7 +462,9 @@ async def test_unreportable_bug_closes_both_connections(
 async def test_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
-    """An exception in the fast path is counted. The stream ends with an error or, at least, without its final chunk."""
+    """An exception in the fast path is counted. The stream then ends with an error or, at least, without its final
+    chunk.
+    """
 
     def bug(*_: Any) -> None:
         monkeypatch.undo()

@@ -51,7 +51,7 @@ def test_objects_are_frozen_while_the_addon_is_loaded() -> None:
 
 
 def test_later_objects_are_frozen_by_the_first_long_collections() -> None:
-    """Objects created after startup are frozen by the first three long garbage collections, but not by later ones."""
+    """Objects created after startup are frozen at the first three long garbage collections, but not at later ones."""
     counts = run(FREEZES_LATER_OBJECTS)
     added = [after - before for before, after in pairwise(counts)]
     assert [more >= 1_000 for more in added] == [True, True, True, False, False]

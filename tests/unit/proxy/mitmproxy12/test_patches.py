@@ -1,4 +1,6 @@
-"""Replacement of mitmproxy's classes by toolsim's. tests/proxy tests the replaced classes with a real mitmdump."""
+"""Replacement of mitmproxy's classes by toolsim's. The tests in tests/proxy use the replaced classes in a real
+mitmdump.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in the flow lists of mitmweb and the console; the real programs are tested in tests/web."""
+"""Rows in the flow lists of mitmweb and the console. The tests in tests/web use the real programs."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_other_flows_are_displayed_unchanged(url: object) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_edited_url_is_shown() -> None:
-    """If the user has edited a flow's URL, the edited URL is shown. A flow that toolsim has processed always shows the
-    client's URL.
+    """If the user edits a flow's URL, the list shows the edited URL. However, once toolsim has processed the flow, the
+    list shows the client's URL.
     """
     flow = flow_of()
     flow.backup()

@@ -1,4 +1,4 @@
-"""Columns and hidden rows of the flow lists; the rendered list is tested in tests/web."""
+"""The comment column and hidden rows in mitmweb's flow list. The tests in tests/web use a real browser."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_column_is_widened_once_in_mitmweb() -> None:
 
 
 def test_missing_style_sheet_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If mitmweb lacks the expected style sheet, nothing is changed, and a message is logged."""
+    """If mitmweb lacks the style sheet that toolsim extends, nothing is changed, and a message is logged."""
     caplog.set_level("INFO")
     web.widen_comments(TornadoApplication(static_path=str(tmp_path)))
     assert "stays narrow" in caplog.text

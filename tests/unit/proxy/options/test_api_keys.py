@@ -103,8 +103,8 @@ def test_file_readable_by_others_causes_a_warning(file: Path, mode: int, caplog:
 
 
 def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A changed key file applies to the next request. If the new version is broken, this is reported once, and the
-    previous version remains in use.
+    """A changed key file applies to the next request. If the new version has an error, the error is logged once, and
+    the previous version remains in use.
     """
     caplog.set_level(logging.INFO)
     keys = ApiKeys.of_file(file)
@@ -132,7 +132,7 @@ def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.Log
 
 
 def test_single_key_has_an_owner() -> None:
-    """A single key belongs to an unnamed user, whose owner hash is derived from the key."""
+    """A key without a user name belongs to an unnamed user, whose owner hash is derived from the key."""
     keys = ApiKeys.single("sk-1")
     found = keys.user("sk-1")
     assert found is not None

@@ -42,8 +42,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Write the file and advance its modification time, even if the clock's resolution is too low to show the
-    change.
+    """Write the models file and advance its modification time, because the clock's resolution might be too low to show
+    the change.
     """
     before = file.stat().st_mtime_ns if file.exists() else 0
     file.write_text(text)
@@ -142,7 +142,9 @@ def test_keys_are_never_in_messages(tmp_path: Path) -> None:
 
 
 def test_overlapping_patterns_are_accepted(tmp_path: Path) -> None:
-    """Overlapping patterns are accepted unless the first pattern matches every name that the second matches."""
+    """An entry can overlap with an earlier one, as ``gpt?`` and ``gpt*`` do, unless the earlier pattern matches every
+    name that the later one matches.
+    """
     for earlier, later in (("gpt?", "gpt*"), ("gpt-[ab]", "gpt-*"), ("gpt-5", "gpt-*"), ("*-mini", "gpt-*")):
         file = tmp_path / "models.toml"
         file.write_text("".join(f'[[models]]\nnames = "{name}"\nurl = "http://x"\n' for name in (earlier, later)))
@@ -150,7 +152,9 @@ def test_overlapping_patterns_are_accepted(tmp_path: Path) -> None:
 
 
 def test_names_of_one_entry_can_overlap(tmp_path: Path) -> None:
-    """The list of models for clients contains a literal name even if a pattern in the same entry matches it."""
+    """A pattern and a literal name that it matches can be in the same entry. The literal name is still listed for
+    clients.
+    """
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["*", "big"]\nurl = "http://x"\n')
     assert read_entries(file, {})[0].literal_names == ("big",)
@@ -169,8 +173,8 @@ def test_changed_file_applies_to_the_next_request(file: Path, caplog: pytest.Log
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
 def test_broken_version_is_ignored(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    """If the new version of the models file is broken, the previous version remains in use, and the log names
-    the line.
+    """If the new version of the models file has an error, the previous version remains in use, and the log names the
+    line.
     """
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
@@ -196,8 +200,8 @@ def test_deleted_file_stays_in_use(file: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_replaced_file_is_detected(file: Path, tmp_path: Path) -> None:
-    """A replaced models file is detected even if its size and modification time are unchanged. Editors and Kubernetes
-    replace files instead of overwriting them.
+    """A new version of the models file is detected even if its size and modification time are unchanged. Editors and
+    Kubernetes replace a file instead of overwriting it.
     """
     models = ModelsFile(file, ENVIRONMENT)
     other = tmp_path / "other.toml"

@@ -76,7 +76,9 @@ def test_profile_overrides_the_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_body_is_parsed_in_advance_only_if_needed(body: bytes, may: bool, tmp_path: Path) -> None:
-    """A body is parsed in advance only if the profile for its model could require several rounds."""
+    """A request body is parsed in advance only if the options or the profile for its model could require several
+    rounds.
+    """
     policy = settings(own(tmp_path, small=HERMES)).policy
     assert policy.may_need_rounds(body) is may
     assert not settings({"XDG_CONFIG_HOME": "/nowhere"}, "toolsim_profiles=off").policy.may_need_rounds(body)
@@ -93,8 +95,8 @@ def test_explicit_option_overrides_the_profile(tmp_path: Path, by_hand: str) -> 
 
 
 def test_most_specific_pattern_takes_precedence() -> None:
-    """If several patterns match a model, the pattern with the most literal characters takes precedence. If patterns are
-    equally specific, the first profile takes precedence.
+    """If several patterns match a model, the pattern with the most literal characters applies. Between equally specific
+    patterns, the user's profile takes precedence over a shipped one.
     """
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
@@ -142,8 +144,8 @@ OTHERS = ("qwen2.5-coder:1.5b-base", "qwen2.5:1.5b", "qwen2.5-1.5b-instruct", "q
 
 
 def test_shipped_profiles_match_their_models() -> None:
-    """Each shipped profile is the result of a complete tuning run. It matches all names of its model and no name of
-    another model.
+    """Each shipped profile was produced by a complete tuning run. Its patterns match all names of its model and no name
+    of another model.
     """
     found = read_profiles("auto", {"XDG_CONFIG_HOME": "/nowhere"})
     assert {profile.name for profile in found} == set(SHIPPED)

@@ -33,7 +33,7 @@ def load(*specs: str) -> Settings:
 
 
 def test_defaults() -> None:
-    """Without options, the settings have their defaults. Values that depend on the engine are "auto"."""
+    """Without options, all settings have their default values. Settings that depend on the engine are "auto"."""
     settings = load()
     assert settings.policy == Policy(engine="auto", sentinel="auto", constrain="auto")
     assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, None, Limits())
@@ -109,7 +109,7 @@ BAD = [
 
 @each(("spec", "reason"), BAD)
 def test_invalid_values_are_refused(spec: str, reason: str) -> None:
-    """The error for an invalid value contains the name of the option and what was expected."""
+    """The error for an invalid value names the option and states the problem."""
     with pytest.raises(OptionsError, match=reason) as refused:
         load(f"toolsim_{spec}")
     assert str(refused.value).startswith(f"toolsim_{spec.partition('=')[0]}: ")

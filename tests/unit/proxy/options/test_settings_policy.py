@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.plan import Policy
 from unit.proxy.options.test_table import load
 
-# These fields are derived from other data rather than from an option.
+# These fields of the policy do not correspond to an option. They depend on the request or on a profile, for example.
 NOT_OPTIONS = {"backend_model", "may_look_up", "known_profiles", "profile", "forms"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 

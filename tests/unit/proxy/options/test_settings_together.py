@@ -1,4 +1,4 @@
-"""Combinations of options that have no useful effect and therefore prevent startup."""
+"""Combinations of options that would be useless or unsafe, and therefore prevent startup."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_each_rule_has_an_example() -> None:
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
 def test_useless_combinations_are_refused(given: dict[str, Any]) -> None:
-    """A useless combination of options causes a one-line error that names one of the options. Each option is accepted
-    without the others.
+    """A useless combination of options causes a one-line error that names one of the options. Each of the options is
+    accepted separately.
     """
     with pytest.raises(OptionsError) as refused:
         parse(options(**given))

@@ -34,7 +34,8 @@ class Terminal:
 
 @pytest.fixture(params=["utf-8"])
 def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    # While this variable is set, mitmproxy's handler writes only during the test phase in which it was created.
+    # While this variable is set, mitmproxy's log handler is bound to the current phase of the test, such as its setup,
+    # and writes nothing in later phases.
     with taddons.context(ToolSim()):
         with monkeypatch.context() as patch:
             patch.delenv("PYTEST_CURRENT_TEST")
@@ -59,7 +60,7 @@ def log(terminal: Terminal) -> Iterator[Any]:
 
 
 def test_text_format(log: Any, terminal: Terminal) -> None:
-    """In text format, a turn is one line that begins with the time. Connections are not logged."""
+    """In text format, each turn is logged as a single line that begins with the time. Connections are not logged."""
     made = log("text")
     logging.getLogger("mitmproxy.proxy.server").info("client connect")
     made.turn(TURN, 200, 0.25)
@@ -77,8 +78,8 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json_format(log: Any, terminal: Terminal) -> None:
-    """In JSON format, each line is one object with the fields of a turn or a message. If an exception is logged, the
-    line contains its traceback.
+    """In JSON format, each turn and each message is logged as one JSON object per line. The object for an exception
+    includes the traceback.
     """
     made = log("json")
     made.turn(TURN, 200, 0.25)
@@ -98,8 +99,8 @@ def test_json_format(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_last_lines_have_the_same_format(log: Any, terminal: Terminal, form: str) -> None:
-    """After mitmproxy has removed its own handler, lines still have the same format, and each line appears only
-    once.
+    """mitmproxy removes its own log handler at shutdown. Later lines still have the chosen format, and each line
+    appears only once.
     """
     made = log(form)
     made.restore()

@@ -32,7 +32,9 @@ def failed() -> Report:
 
 
 def test_series_exist_before_their_first_event() -> None:
-    """Each series exists from the start with the value 0, so that the first event is an increase."""
+    """Each series exists from the start with the value 0. Otherwise Prometheus would not count the first event as an
+    increase.
+    """
     text = Metrics().text(3)
     assert value(text, "exchanges_in_progress") == 3
     for series in (
@@ -64,9 +66,7 @@ def test_rounds_and_mcp_calls_are_counted() -> None:
 
 
 def test_exchange_is_counted() -> None:
-    """By default, the metrics of an exchange do not contain the names of its tools and model. Large numbers remain
-    exact.
-    """
+    """By default, the metrics do not contain the names of models and tools. Large numbers are not rounded."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     counted.count(Report(client="chat", backend="chat"), 429, 0.5)

@@ -28,7 +28,7 @@ def reported(plan: Plan | None, reports: Reports) -> Exchange:
 
 
 def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTTPFlow, str]:
-    """Close an exchange, and return its flow and the text of the metrics."""
+    """Close an exchange. Return its flow and the metrics in text format."""
     reports = Reports()
     exchange = reported(Plan("chat", "chat", AnswerForm()) if planned else None, reports)
     flow = tflow.tflow(resp=True)
@@ -48,7 +48,7 @@ def test_turn_is_reported_or_counted_as_aborted() -> None:
 
 
 def test_dropped_tool_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A dropped tool is logged only once per owner and tool type, because clients send the same tool with each
+    """A dropped tool is logged only once per owner and tool type, because clients send the same tools with each
     request.
     """
     caplog.set_level("INFO")
@@ -165,8 +165,8 @@ def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_open_calls_are_bounded() -> None:
-    """Open calls are remembered only for the latest turn of each of the last 1,000 conversations, without keeping their
-    flows in memory.
+    """Calls without an output are remembered only for the latest turn of each of the last 1,000 conversations. The
+    memory does not keep their flows alive.
     """
     calls, flow = OpenCalls(), tflow.tflow()
     calls.add(1, "#1 turn 1", ["a"], flow)

@@ -38,7 +38,9 @@ UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
     ],
 )
 def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
-    """``toolsim_upstream`` takes precedence over a reverse mode. If the URL has no path, /v1 is used."""
+    """The backend URL is the value of ``toolsim_upstream`` or, if it is not set, the target of mitmproxy's reverse
+    mode. If the URL has no path, /v1 is used.
+    """
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
 
 
@@ -53,7 +55,7 @@ def test_models_file_is_shown_without_keys(tmp_path: Path) -> None:
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
-    """Request the model list from a backend that sends this answer, and return the models or a description of the
+    """Request the model list from a backend that sends the given answer. Return the models, or a description of the
     problem.
     """
 

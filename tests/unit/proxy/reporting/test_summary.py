@@ -1,4 +1,4 @@
-"""Reports of one exchange: log fields, comment, marker and headers."""
+"""Formats of the report of one exchange: log fields, comment, marker and headers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def full() -> Report:
 
 
 def test_fields() -> None:
-    """In the log fields of a turn, empty values are omitted, except the number of calls and the status."""
+    """Empty fields are omitted from the log, except the number of calls and the status."""
     logged = fields(full(), 200, 1.23456)
     assert (logged["calls"], logged["tool_call_count"]) == (["f", "g"], 2)
     assert (logged["status"], logged["seconds"]) == (200, 1.235)
@@ -59,8 +59,8 @@ def test_comment() -> None:
 
 
 def test_headers() -> None:
-    """Each value that toolsim adds as a header is valid in HTTP. ``x-toolsim-tool-cutoff`` is present only if the
-    answer was cut off.
+    """Each fact in the headers is a valid header value. ``x-toolsim-tool-cutoff`` is present only if text was cut
+    off.
     """
     sent = headers(full())
     assert sent["x-toolsim-tool-call-count"] == "2"
@@ -94,12 +94,16 @@ def test_comment_of_a_refusal_contains_the_status() -> None:
 
 
 def test_fields_omit_block_positions() -> None:
-    """The log contains counts and names, but not the positions of blocks, because only the content view uses them."""
+    """The log does not contain the positions of tool call blocks in the answer, because only the content view uses
+    them.
+    """
     assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)
 
 
 def test_mcp_calls_are_named() -> None:
-    """A flow's comment names MCP calls, and shows the outcome of a failed MCP call."""
+    """The comment names each MCP call. If an MCP call failed, the comment also contains its outcome, such as
+    ``REFUSED``.
+    """
     report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)
 

@@ -89,7 +89,7 @@ def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
 
 
 def test_passed_request_is_shown_without_tools() -> None:
-    """The log line of a request that was passed on unchanged states that the request had no tools."""
+    """The log line of a request that was passed on unchanged states that it had no tools."""
     assert "· no tools ·" in log_line(Report(**CHAT), 200, 0, is_ours=False)
 
 
