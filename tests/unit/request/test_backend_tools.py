@@ -83,8 +83,8 @@ def test_hosted_tools_alone_stay_in_a_changed_request(tool: dict[str, Any]) -> N
 @every_hosted
 @each("client", API_NAMES)
 def test_hosted_tool_is_rejected_for_another_api(client: ApiName, tool: dict[str, Any]) -> None:
-    """A request with a hosted tool is rejected if the backend has another API. If the client forbids calls, the tool is
-    dropped instead.
+    """A request with a hosted tool is rejected if the backend has a different API than the client. If the client's tool
+    choice forbids calls, the hosted tool is dropped instead.
     """
     other: ApiName = "chat" if client == "responses" else "responses"
     error = refusal(client, Policy(backend=other, forward_hosted_tools=True), tools=[tool]).error
@@ -171,8 +171,8 @@ def test_choice_of_a_dropped_tool_is_rejected(tool: dict[str, Any], way: str) ->
 def test_operator_lists_apply_to_hosted_tools(
     lists: dict[str, Any], left: list[dict[str, Any]], forwards: bool, mode: Any
 ) -> None:
-    """Hosted tools excluded by the operator's lists are dropped. A tool choice that requires a dropped tool is
-    rejected.
+    """A hosted tool is dropped if the operator's lists of allowed and denied tools exclude it. A tool choice that
+    requires a dropped tool is rejected.
     """
     policy = Policy(**lists, forward_hosted_tools=forwards, mode=mode)
     for functions in ([], [F]):

@@ -72,8 +72,8 @@ def test_name_precedes_the_arguments() -> None:
     ],
 )
 def test_enforcement_depends_on_the_form(kind: Any, choice: ToolChoice, type_: str | None) -> None:
-    """A JSON schema is used only if a call is required, because it constrains the entire answer. Structural tags leave
-    other text unconstrained.
+    """A JSON schema is sent only if a call is required, because it constrains the entire answer. A structural tag is
+    sent in other cases as well, because it constrains only calls.
     """
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
@@ -127,7 +127,7 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     [
         ("Hello.", True, False, True),
         (BONN, True, True, True),
-        # If a call is required, this engine rejects any text before the call.
+        # If a call is required, the grammar engine rejects any text before the call.
         (f"Let me see. {BONN}", True, False, True),
         (f"{BONN}{ANY}", True, True, False),
         (ANY, True, True, True),
@@ -208,8 +208,8 @@ def test_engine_accepts_the_call_schema() -> None:
 
 @pytest.mark.parametrize("required", [True, False])
 def test_grammar_is_sent_in_a_separate_field(required: bool) -> None:
-    """The grammar replaces any other constraint. It is sent in a separate field, and uses the tag that the operator
-    configured.
+    """If a grammar is used, it is sent in a separate field instead of any other constraint. The grammar uses the tag
+    that the operator configured.
     """
     choice = ToolChoice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")

@@ -1,4 +1,6 @@
-"""Tests for draft messages: when a text or another part joins the current message, and when it begins a new one."""
+"""Tests for draft messages: which texts and other parts are added to the current message, and which ones begin a new
+message.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def test_texts_of_one_role_are_joined():
 
 
 def test_other_role_or_name_begins_a_message():
-    """A new role or name begins a new message, even if the message has no text. A hosted item ends the current
+    """A message with another role or name begins a new message, even if it has no text. A hosted item ends the current
     message.
     """
     ann, bob = message("user", "a", name="ann"), message("user", "b", name="bob")
@@ -43,7 +45,9 @@ def test_other_role_or_name_begins_a_message():
 
 
 def test_records_are_lines():
-    """Adjacent records become lines of one message. An empty line separates records from other text."""
+    """Adjacent records, such as ``[function_call …]``, become lines of one message. An empty line separates records
+    from other text.
+    """
     draft = Draft()
     draft.message(message("user", "a"))
     draft.record("user", "[1]")

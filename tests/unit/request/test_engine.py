@@ -66,8 +66,8 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
     ],
 )
 def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
-    """If Ollama's parser would intercept the default tag, a private tag is used, unless the operator configured a
-    tag.
+    """If Ollama's own parser would intercept calls in the default tag, toolsim uses a different tag, unless the
+    operator configured one.
     """
     settled, _ = resolve_auto(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
@@ -100,7 +100,7 @@ def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
 
 
 def test_unknown_server_has_the_defaults() -> None:
-    """For an unknown server, the policy has its default values, and calls are requested only in the prompt."""
+    """For an unknown server, the policy has its default values, and a required call is requested only in the prompt."""
     settled, attempts = resolve_auto(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
     assert (settled, attempts) == (Policy(), frozenset())
 

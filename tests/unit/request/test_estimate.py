@@ -84,8 +84,8 @@ def test_longer_request_has_no_lower_estimate(value: Any) -> None:
 
 
 def test_usage_counts_the_prompt() -> None:
-    """The usage in an answer contains the same prompt estimate as the counting endpoints. For an invalid body, the
-    estimate is minimal.
+    """The usage in an answer contains the same estimate for the prompt as the endpoints that count tokens. If the
+    request body is invalid, the estimate is minimal.
     """
     body = {"model": "m", "messages": [message(COUNTED["prose"][1])]}
     read, wrote = estimated_tokens(body), estimated_tokens({"messages": [message(COUNTED["code"][1])]}) - 4

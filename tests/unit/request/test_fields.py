@@ -7,8 +7,8 @@ from toolsim.request.fields import RESERVED, read_fields, with_fields
 
 
 def test_defaults_and_overrides_are_applied() -> None:
-    """The operator's default applies only if the client did not send the field. An override always applies, and a null
-    override removes the field.
+    """The operator's default for a request field applies only if the client did not send the field. An override always
+    applies. If the override is null, the field is removed.
     """
     body: dict[str, Any] = {"model": "m", "temperature": 1, "top_p": 0.5, "seed": 1}
     assert with_fields(body, defaults="", overrides="") == body

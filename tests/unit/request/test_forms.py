@@ -57,7 +57,7 @@ def test_manifest_contains_no_negative_examples(form: str) -> None:
     assert "[function_call" not in text
     assert '\\"' not in text
     assert not re.search(r"\b(not|never) (a )?calls?\b|no calls", text)
-    # Each block must be one that the model can write itself: a call to an offered tool, or a call with slots.
+    # Each example must be either a call to an offered tool or a call with slots, such as ``<tool-name>``.
     for body in re.findall(r"<acme_call>\s*(\{.*\})\s*</acme_call>", text):
         assert re.match(r'\{"name": ("(get_weather|pay|apply_patch)"|<(function|tool)-name>), "arguments": [{<]', body)
 
@@ -105,7 +105,9 @@ def test_calls_form_has_slots() -> None:
 
 
 def test_complex_schema_is_shown_as_json_schema() -> None:
-    """A schema with references or conditions is shown as JSON Schema, from which it can be recovered."""
+    """A schema with references or conditions is shown as JSON Schema, so that the same schema can be parsed from the
+    manifest.
+    """
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "string"}}}
     text = write("calls", (Tool("f", "f", parameters=schema),))
     assert '"arguments": {"a": <any, optional>}' in text
@@ -172,7 +174,7 @@ TRIP = Tool(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_client_examples_are_shown(form: str) -> None:
-    """The client's first two valid examples are shown as calls. The examples do not affect what is parsed from the
+    """The client's first two valid examples are shown as calls. They do not affect the tools that are parsed from the
     manifest.
     """
     shown = manifest([TRIP], sentinel="tool_call", answer_format=None, form=form)

@@ -26,8 +26,8 @@ CITY = {
 
 
 def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that checks whether the grammar for this schema accepts a call of ``f`` with the given
-    arguments.
+    """Return a function that checks whether the grammar accepts a call of ``f`` with the given arguments, if ``schema``
+    is the schema of ``f``.
     """
     tool = Tool("f", "f")
     engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, untagged=True, limit=1))
@@ -38,7 +38,7 @@ def closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-# Schemas with values that do or do not conform to them. The grammar must agree with jsonschema about each value.
+# Each schema has a list of values, some of which conform to it. The grammar must accept the same values as jsonschema.
 SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "strings": (CITY, [{"city": "Bonn"}, {"city": 'a"\\\n\u0000é😀'}, {"city": ""}, {"city": 1}, {}, {"town": "Bonn"}]),
     "order and what may be left out": (
@@ -242,7 +242,7 @@ def test_text_without_the_tag(text: str) -> None:
 
 @pytest.mark.parametrize("tag", ["x-call", "a_b.c", "ttt"])
 def test_other_tags(tag: str) -> None:
-    """The grammar works with any name of the tag, even if the name contains punctuation or repeated characters."""
+    """The grammar works with any tag name, even if the name contains punctuation or repeated characters."""
     accepted = engine_grammar.gbnf(call_grammar(TOOLS, tag, required=False, untagged=True, limit=0))
     assert accepted(f"<{tag[:-1]}> " + WEATHER.replace("tool_call", tag))
     assert not accepted(f"<{tag}>")

@@ -1,4 +1,6 @@
-"""Tests for loops across turns: how repetitions are counted, and the line in the prompt that mentions a loop."""
+"""Tests for the detection of loops over several turns: how repeated calls are counted, and the line that warns the
+model.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ POLICY = Policy()
 
 
 def turns(*pairs: str) -> list[Item]:
-    """Return a conversation. "a" is a call with the arguments "a" and the output "x", "a=y" is the same call with the
-    output "y", and "!…" is a user message.
+    """Return a conversation. In ``pairs``, "a" is a call with the arguments "a" and the output "x", "a=y" is the same
+    call with the output "y", and "!…" is a user message.
     """
     items: list[Item] = [Message("user", (Text("Go."),))]
     for number, pair in enumerate(pairs):
@@ -45,7 +47,7 @@ def counts(*pairs: str) -> list[int]:
     ],
 )
 def test_only_repetitions_without_progress_count(pairs: Sequence[str], expected: Sequence[int]) -> None:
-    """A repeated call is counted only if there was no progress since the previous one."""
+    """A repeated call is counted only if there was no new call, output or user message since the previous one."""
     assert counts(*pairs) == expected
 
 
@@ -69,7 +71,7 @@ def test_loop_is_mentioned_once() -> None:
 
 
 def test_loop_ends_the_turn_at_its_limit() -> None:
-    """A loop ends the turn if its count has reached the limit and the model has not yet responded to its last
+    """The turn ends if the number of repetitions has reached the limit and the model has not yet responded to the last
     output.
     """
     loop = loop_at_end(turns(*["a"] * 6), POLICY)

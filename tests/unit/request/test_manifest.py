@@ -1,4 +1,4 @@
-"""Tests for the content of a manifest, in every form: the requirements of the request, and the search for a manifest in
+"""Tests for manifests in every form: the parts of a request that the manifest states, and the search for a manifest in
 text.
 """
 
@@ -99,7 +99,9 @@ def test_incomplete_text_is_not_a_manifest(text):
     )
 )
 def test_any_lines_are_read_without_an_exception(lines):
-    """Lines that resemble a manifest raise no exception. If a manifest is found, its range is within the text."""
+    """Searching for a manifest in lines that resemble one raises no exception. If a manifest is found, its range is
+    within the text.
+    """
     text = "\n".join(lines)
     found = find_catalog(text)
     assert found is None or 0 <= found.start < found.end <= len(text)

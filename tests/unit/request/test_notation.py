@@ -1,4 +1,6 @@
-"""Tests for the slot notation: a template for arguments is generated from a schema, and parsed."""
+"""Tests for the slot notation, in which a template such as ``{"city": <string>}`` describes the arguments. The template
+is generated from a schema, and can be parsed.
+"""
 
 from __future__ import annotations
 

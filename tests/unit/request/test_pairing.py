@@ -79,7 +79,7 @@ def test_continued_conversation_keeps_its_prompt(api, steps, more, policy):
     calls = [place for place, step in enumerate(steps) if step[0] == "call"]
     early = {steps[place][1] for place, owner in owners(steps).items() if owner is None or calls[owner] > place}
     more = [step for step in more if step[0] != "call" or step[3] not in early]
-    assume(not steps or steps[-1][0] != "call")  # A request never ends with a call that has no output.
+    assume(not steps or steps[-1][0] != "call")  # A client sends a request only after the last call has an output.
     before = prompt(api, steps, policy)
     after = prompt(api, [*steps, ("call", "g", "{}", "y"), ("say", "And now?"), *more], policy)
     assert after[: len(before)] == before
@@ -167,7 +167,9 @@ def fields(line):
 
 
 def shown_call(line):
-    """Return the ID, name and arguments of a call in the prompt. The ID is None if the call is written as a block."""
+    """Return the ID, name and arguments of a call in the prompt. The ID is None if the call is written as a
+    ``<tool_call>`` block.
+    """
     if line.startswith("[function_call "):
         record = fields(line)
         return record["call_id"], record["name"], record["arguments"]

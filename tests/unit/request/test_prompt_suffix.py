@@ -134,8 +134,8 @@ CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
 def test_prompt_begins_with_the_previous_prompt(
     steps: list[Step], api: ApiName, tool_count: int, policy: Policy, declares: frozenset[int], data: st.DataObject
 ) -> None:
-    """A prompt begins with the complete previous prompt, apart from closing lines that applied only to the previous
-    request.
+    """A prompt begins with the complete previous prompt. The only exception is the lines at the end of the previous
+    prompt that applied only to that request.
     """
     last = plain = ""
     for items in prompts_of(steps, api, tool_count, declares):
@@ -221,7 +221,9 @@ def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, .
 
 
 def test_closing_lines_do_not_depend_on_the_next_step() -> None:
-    """The closing lines after a user message or an output are the same before and after the model has answered."""
+    """The lines that toolsim adds after a user message or a tool output remain the same after the model has
+    answered.
+    """
     policy = Policy(tool_use_mode="enforced")
     assert lines(USER) == [""]
     assert lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy) == [DEMAND, "", "", "", ""]

@@ -61,7 +61,9 @@ def defined(node: ast.stmt) -> Iterator[str]:
 
 
 def response_format(package: str) -> Any:
-    """Return the type of ``response_format``. Of the package's models, only those that this type needs are executed."""
+    """Return the type of ``response_format`` in a package. Only those of the package's models that this type refers to
+    are executed.
+    """
     tree = ast.parse(source(package))
     by_name = {name: node for node in tree.body for name in defined(node)}
     wanted = ast.parse(PUBLISHED[package][1], mode="eval")
@@ -82,8 +84,8 @@ def response_format(package: str) -> Any:
     module = ModuleType(f"published_{package}")
     sys.modules[module.__name__] = module
     logger = logging.getLogger(package)
-    # Substitutes for definitions in other files: the base class of vllm's models, which keeps unknown fields, and the
-    # engine's model of structural tags.
+    # Two definitions are in other files of the package and need substitutes: the base class of vllm's models, which
+    # keeps unknown fields, and the engine's model of structural tags.
     base = pydantic.create_model("OpenAIBaseModel", __config__=pydantic.ConfigDict(extra="allow"))
     module.__dict__.update(logger=logger, OpenAIBaseModel=base, StructuralTag=engine_grammar.structural_tag_model())
     exec(compile(ast.Module(body=body, type_ignores=[]), package, "exec"), module.__dict__)

@@ -19,7 +19,7 @@ from toolsim.request.record import (
 )
 from toolsim.wire.json_codec import value_line
 
-# At least one program that reads lines treats each of these characters as the end of a line.
+# Each of these characters ends a line in at least one program.
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 texts = st.text(st.one_of(st.sampled_from(f'[]{{}}",:\\ 0e.{LINE_ENDS}\ud800é'), st.characters()))
@@ -79,7 +79,9 @@ def test_other_text_becomes_a_json_string(text):
     ],
 )
 def test_json_line(text, line):
-    """Details of JSON text that would be lost by decoding and encoding it again are kept."""
+    """JSON text is compacted without decoding it, so details such as ``1e5`` or a repeated key are kept. Text that is
+    not JSON becomes a JSON string.
+    """
     assert json_line(text) == line
 
 
@@ -161,7 +163,7 @@ def as_json(text):
 
 
 def read_record(line, *literals):
-    """Return the values between these literals in a record. Each value is a plain word or JSON."""
+    """Return the values that are between the given literals in a record. Each value is a plain word or JSON."""
     values = []
     for literal, following in pairwise(literals):
         assert line.startswith(literal)
@@ -219,7 +221,9 @@ LINES = st.lists(
 
 @given(LINES)
 def test_user_line_is_never_a_record(text):
-    """A line of user text never parses as a record. Removing the backslash that was added restores the text."""
+    """A line of user text is never parsed as a record. Removing the backslash that toolsim added restores the original
+    text.
+    """
     escaped = as_text(text)
     for line in escaped.splitlines():
         assert read_call_record(line) is None
@@ -253,7 +257,7 @@ def test_invisible_characters_do_not_hide_a_record(unseen, record):
     "text", ["", "see [function_call id=a", "[function_calls ]", "[function_call_outputs x", "> [function_call id=a"]
 )
 def test_other_text_is_unchanged(text):
-    """Text is changed only if a line begins like a record."""
+    """Text is changed only if one of its lines begins like a record."""
     assert as_text(text) is text
 
 

@@ -157,8 +157,8 @@ def test_history_without_tools_becomes_text():
 
 
 def test_choice_none():
-    """If ``tool_choice`` is "none", every tool is masked. The prompt mentions no tools unless one was called
-    earlier.
+    """If ``tool_choice`` is "none", all tools are masked, so no call is accepted. The prompt mentions the tools only if
+    one was called earlier.
     """
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
@@ -181,8 +181,8 @@ def test_choice_none():
     ],
 )
 def test_offered_and_masked(choice, policy, offered):
-    """The tool choice and the operator's lists determine which tools are masked in the answer. The manifest omits only
-    tools that the operator excludes.
+    """The tool choice and the operator's lists determine which tools are masked, so that calls to them are not
+    accepted. The manifest omits only tools that the operator's lists exclude.
     """
     namespace = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "h"}]}
     rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
@@ -378,8 +378,8 @@ def test_request_without_tools_is_translated():
 
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation"])
 def test_stored_history_over_responses(key):
-    """References to the backend's store are passed on. Call numbers start at a large number that depends on the
-    request, to avoid collisions with stored calls.
+    """If a request refers to a conversation in the backend's store, the reference is forwarded. Call numbers then start
+    at a large number that depends on the request, to avoid collisions with stored calls.
     """
     first = responses(tools=[F], **{key: "resp_1"})
     assert sent(first)[key] == "resp_1"
@@ -752,7 +752,9 @@ def test_translated_request_has_the_backends_model_name():
 
 
 def test_renaming_the_model_changes_no_other_field():
-    """In a request without tools, only the model's name is changed, even if the policy has overrides and transforms."""
+    """In a request without tools, only the model's name is changed, even if the policy contains overrides and
+    transforms.
+    """
     fields = {"temperature": 0.3, "logprobs": True, "n": 2, "unknown": [1.0, None]}
     policy = Policy(backend_model="qwen", request_overrides='{"temperature":0}', transforms=frozenset({"x"}))
     body = {"model": "m", "messages": [USER, USER, {"role": "system", "content": "s"}], **fields}

@@ -18,8 +18,8 @@ def tools(count: int = 3, **schema: object) -> list[Tool]:
 
 
 def test_cached_tools_are_not_written_again() -> None:
-    """The same tool object is written only once, even if it appears in several lists. Equal but distinct objects are
-    written again.
+    """The catalog entry of a tool object is written only once, even if the object appears in several lists. For an
+    equal but distinct object, the entry is written again.
     """
     written: list[str] = []
 
@@ -69,8 +69,8 @@ def test_invalid_schema_is_reported_each_time() -> None:
 
 
 def test_patterns_of_strict_tools_share_a_limit() -> None:
-    """One limit applies to the patterns of all strict tools together, because many patterns could block the proxy for a
-    second.
+    """One limit applies to the patterns of all strict tools together. Otherwise a request with many patterns could
+    block the proxy for a second.
     """
     for strict, count, problem in ((True, 4, False), (True, 8, True), (False, 8, False)):
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]

@@ -31,7 +31,7 @@ def names(**arguments: Any) -> list[str]:
         ({"query": "where is the file"}, ["read_file"]),
         ({"query": "weather"}, ["getWeather"]),
         ({"query": "send_mail"}, ["send_mail"]),
-        # If a pattern is invalid or matches no tool, its words are searched instead.
+        # If a pattern is invalid or matches no tool, toolsim searches for the words in the pattern instead.
         ({"pattern": "mail people"}, ["send_mail"]),
         ({"pattern": "weather("}, ["getWeather"]),
         ({"paths": ["getWeather"]}, ["getWeather"]),

@@ -75,8 +75,8 @@ def test_user_cannot_forge_a_record():
 
 
 def test_error_record_is_accepted_only_in_a_further_round():
-    """An error record in a user message is marked as text, unless the request is a further round, in which toolsim
-    itself wrote the record.
+    """A line in a user message that looks like toolsim's error record is marked as text. The exception is a further
+    round of a turn, in which toolsim itself wrote the record.
     """
     refused = say("user", error_record("MALFORMED_JSON", "f", "JSON"))
     assert flatten([refused], Policy(), Report(), is_round=True) == [refused]
@@ -132,7 +132,9 @@ def test_outputs_follow_the_order_of_their_calls():
 
 
 def test_outputs_of_stored_calls_come_first():
-    """Outputs whose calls are stored only by the backend come first. Those with toolsim's IDs are sorted by number."""
+    """Outputs come first if their calls are stored only by the backend. Among them, outputs with call IDs that toolsim
+    assigned are sorted by number.
+    """
     outputs = [CallOutput(call_id, (Text(call_id),)) for call_id in ("b", "fc_1010", "fc_999", "a")]
     [_, message] = flat(Call("b", "f", "{}"), *outputs, policy=Policy())
     assert re.findall(r'output="(.*?)"', message.parts[0].text) == ["a", "fc_999", "fc_1010", "b"]
@@ -169,7 +171,9 @@ def test_calls_are_counted():
 
 
 def test_sentinel_history():
-    """Past calls are shown in tagged form if the history option or the form of the manifest selects it."""
+    """Past calls are shown in tagged form if the operator's history option or the form of the manifest selects the
+    tagged form.
+    """
     items = Call("a", "f", '{"k": "v"}'), CallOutput("a", (Text("1"),))
     for policy in (Policy(history="tagged", sentinel="x_call"), Policy(sentinel="x_call")):
         assert flat(*items, policy=policy) == [

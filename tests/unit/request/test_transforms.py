@@ -86,7 +86,9 @@ def test_descriptions_are_left_out(mode: str) -> None:
 
 @pytest.mark.parametrize(("api_name", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
 def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
-    """Empty fields are removed from an output's JSON envelope, both in records and in native messages."""
+    """Empty fields are removed from the JSON envelope of a tool output, such as ``{"ok": …, "data": …}``, both in
+    records and in native messages.
+    """
     output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
     asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}
     body = BODY if api_name == "chat" else asked
@@ -105,7 +107,9 @@ def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
     ],
 )
 def test_only_envelopes_are_compacted(output: str, written: str) -> None:
-    """Only outputs that are envelopes are compacted. All other outputs are kept verbatim."""
+    """Only a tool output in the form of an envelope, such as ``{"ok": …, "data": …}``, is compacted. All other outputs
+    are kept verbatim.
+    """
     assert compact(output) == written
 
 

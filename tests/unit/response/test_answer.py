@@ -36,8 +36,8 @@ def test_numbers_continue_after_the_history() -> None:
 
 
 def test_each_choice_has_its_own_parser() -> None:
-    """Each choice is parsed separately, even if the deltas of a call in one choice and of text in another arrive
-    alternately.
+    """Each choice is parsed separately. For example, one choice can contain a call and another text, even if their
+    deltas alternate.
     """
     events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
     emitted, _, _ = run_events(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
@@ -49,7 +49,7 @@ def test_each_choice_has_its_own_parser() -> None:
 
 
 def test_backend_is_cut_off_after_every_choice_has_ended() -> None:
-    """The backend's stream is cut off only after every requested choice has ended early."""
+    """toolsim stops reading the backend's stream only after every requested choice has ended early."""
     emitted, _, answer = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
     assert not answer.is_cut
     assert emitted == whole_call(1)
@@ -97,14 +97,16 @@ def test_strict_failure_cuts_off_the_backend() -> None:
 
 
 def test_block_is_held_back_until_its_end() -> None:
-    """The text of a block is held back until the block ends, and is then emitted as a complete call."""
+    """The text of a ``<tool_call>`` block is held back until the block ends, and is then emitted as a complete call."""
     answer = Answer(responses(), Report())
     assert answer.feed(TextDelta(CALL[:-1])) == []
     assert [type(event) for event in answer.feed(TextDelta(CALL[-1]))] == [CallStarted, CallDelta, CallEnded]
 
 
 def test_leading_whitespace_and_dropped_tail_are_withheld() -> None:
-    """Leading whitespace is held back until text follows. If the policy requires it, text after a call is dropped."""
+    """Leading whitespace is held back until text follows. If ``suppress_tail_after_tools`` is set, text after a call is
+    dropped.
+    """
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     assert answer.feed(TextDelta("\n\n")) == []
     assert answer.feed(TextDelta("x")) == [TextDelta("\n\nx")]
@@ -126,8 +128,8 @@ def test_blocks_are_reported_by_choice() -> None:
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize("failed", [Failed(ApiError("out", code="backend_gone")), None])
 def test_failure_after_a_call_causes_a_warning(client: ApiName, failed: Failed | None) -> None:
-    """If the backend fails after a call, clients of the chat and Messages APIs keep the call, and the report contains a
-    warning.
+    """If the backend fails after a call, clients of the chat and Messages APIs still receive the call as a normal
+    answer. The report contains a warning.
     """
     asked = replace(plan(client, "chat", True, [ADD]), stops_after_tools=True)
     report = Report()

@@ -114,7 +114,7 @@ def test_retries_and_splits_do_not_change_the_output(scraps: list[str]) -> None:
 
 
 def test_json_is_emitted_once_ruled_out_as_a_call() -> None:
-    """JSON in the requested format is emitted as soon as one of its keys shows that it is not a call."""
+    """JSON in the requested format is sent to the client as soon as one of its keys shows that it is not a call."""
     whole = answer_for(plan_of("report"), Report())
     emitted = "".join(
         event.text for char in '{"city": "Bo' for event in whole.feed(TextDelta(char)) if isinstance(event, TextDelta)
@@ -141,8 +141,8 @@ def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words
 
 
 def test_answer_next_to_other_content_is_released() -> None:
-    """An answer is held back even if reasoning came before it. The answer is released if reasoning follows it, or if
-    its text is too long.
+    """An answer that might have to be retried is held back, even if reasoning came before it. The answer is sent to the
+    client if reasoning follows, or if its text is too long.
     """
     whole = answer_for(plan_of("report", retries_allowed=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]

@@ -1,5 +1,5 @@
-"""Tests for all call forms, with valid, invalid and broken calls. The text is split at every character, streamed and
-non-streamed.
+"""Tests for all call forms, with valid, invalid and broken calls. Each text is split at every character, and is tested
+as a streamed and as a non-streamed answer.
 
 Many cases resemble tests of vLLM's tool parsers and Dynamo's parity fixtures, but their texts were written for toolsim.
 Where toolsim's result differs, the table of deviations on the architecture page states the reason.
@@ -86,8 +86,8 @@ def test_case_at_every_split(name: str) -> None:
 
 @each("text", [case[0] for case in CASES.values()])
 def test_partial_opening_is_recognized_or_undecided(text: str) -> None:
-    """If only part of an opening has arrived, the opening is either undecided or already recognized as its correct
-    form.
+    """If only the beginning of a call has arrived, its call form is either still undecided or already recognized
+    correctly.
     """
     for opening in (TAG, *FOREIGN):
         body = text.partition(opening)[2]
@@ -97,7 +97,9 @@ def test_partial_opening_is_recognized_or_undecided(text: str) -> None:
 
 
 def test_word_followed_by_a_space_is_prose() -> None:
-    """A word followed by a space is prose. In call forms that begin with a name, no space can follow the name."""
+    """A word followed by a space is not the beginning of a call. In call forms that begin with a name, no space can
+    follow the name.
+    """
     assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
     assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
     assert row_at("x y", 0, TAG, behind_tag=True, final=False) is False
@@ -139,8 +141,8 @@ def test_truncated_block_is_not_a_call(row: str) -> None:
 
 
 def test_unknown_name_in_a_foreign_form_is_text() -> None:
-    """In a foreign call form, an unknown name is text even if a strict tool is offered, but a broken call to a strict
-    tool is an error.
+    """In a foreign call form, such as another model's tags, a call with an unknown name is text even if a strict tool
+    is offered. A broken call to a strict tool is an error.
     """
     strict = replace(WRITE, strict=True)
     for text, error in (
@@ -172,8 +174,8 @@ SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "
     st.sampled_from([TAG, *FOREIGN]), st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join)
 )
 def test_any_body_yields_a_call(opening: str, body: str) -> None:
-    """Any tag followed by any body yields at least one call and raises no exception. Only the last call can be
-    broken.
+    """Parsing any text after any opening tag returns at least one call and raises no exception. Only the last call can
+    be broken.
     """
     calls = read_form(opening, body)
     assert calls
@@ -225,8 +227,8 @@ def test_long_blocks_take_linear_time() -> None:
     ],
 )
 def test_prose_is_held_back_as_briefly_as_possible(text: str, most: int) -> None:
-    """Even if text is full of brackets and tags, only as many characters are held back as are needed to rule out a
-    call.
+    """Even if text is full of brackets and tags, no more characters are held back than are needed to decide whether a
+    call begins.
     """
     sentinel = Sentinel(foreign=True)
     given, waits = 0, []

@@ -69,8 +69,9 @@ NAMES = ["add", "add_all", "get.x", "get_x"]
     ],
 )
 def test_openings_are_recognized_early(text: str, opening: str | None) -> None:
-    """An opening is recognized from as few characters as possible. Words that are not tool names are never held
-    back."""
+    """The beginning of an untagged call is recognized from as few characters as possible. Words that are not tool names
+    are never held back.
+    """
     assert find_call_start(text, 0, NAMES, final=False) == opening
     assert find_call_start("x " + text, 2, NAMES, final=False) == opening
     assert find_call_start(text, 0, NAMES, final=True) != "more"

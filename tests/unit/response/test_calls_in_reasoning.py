@@ -41,8 +41,8 @@ KIMI = (
 
 
 def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
-    """Return the remaining reasoning and the extracted text for these reasoning deltas and the events that follow
-    them.
+    """Feed reasoning deltas, and then other events. Return the remaining reasoning, and the text that was extracted
+    from the reasoning.
     """
     calls = CallsInReasoning(Sentinel(foreign=True))
     emitted: list[BackendEvent] = []
@@ -60,8 +60,8 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
 @each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
 @each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
-    """Calls at the end of the reasoning become text, wherever the reasoning is split, even if events without content
-    follow.
+    """Calls at the end of the reasoning are moved to the answer's text. The result does not depend on where the
+    reasoning is split. Events without content can follow the reasoning.
     """
     for cut in range(len(reasoning + call)):
         pieces = (reasoning + call)[:cut], (reasoning + call)[cut:]
@@ -80,7 +80,7 @@ def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
     ],
 )
 def test_calls_stay_reasoning_next_to_other_content(behind: list[BackendEvent]) -> None:
-    """Calls in the reasoning are not converted to text if the answer has other content or might be incomplete."""
+    """Calls in the reasoning are not moved to the text if the answer has other content or might be incomplete."""
     assert taken([f"Hm. {CALL}\n"], *behind) == (f"Hm. {CALL}\n", "")
 
 
@@ -156,8 +156,8 @@ def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
 
 
 def test_call_in_reasoning_causes_a_warning() -> None:
-    """A call in the reasoning causes a warning. If the backend's answer breaks off, a block that is still open is
-    released.
+    """A call in the reasoning causes a warning. If the backend's answer breaks off, a block that has not ended is sent
+    to the client.
     """
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)

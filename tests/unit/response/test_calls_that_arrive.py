@@ -1,4 +1,6 @@
-"""Tests for incremental structured calls, which must result in the same answer as buffered calls."""
+"""Tests for structured calls that are sent to the client while they arrive (incremental calls). The answer must be the
+same as for calls that are sent only when complete (buffered calls).
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:
 
 ARGUMENTS = (
     *('{"a":1}', '{"a": "b\\"}{ \\\\é🐢"}', '{"a":{"b":[1,{"c":"}"}]}}', "{}", '{"x":2}', '{"a":1} '),
-    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Arguments that can be judged only when they are complete.
+    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # The validity is known only at the end of the arguments.
     *(
         '{"a":1,}',
         '{"a":',

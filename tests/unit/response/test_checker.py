@@ -21,8 +21,8 @@ def checker(seconds: float = 1.0) -> tuple[SchemaChecker, list[tuple[str, str]]]
 
 
 def test_mismatch_names_place_and_type() -> None:
-    """For a conforming value, there is no mismatch. For any other value, the mismatch contains the location and the
-    expected type.
+    """``mismatch`` returns the location and the expected type of the first mismatch, or None if the value conforms to
+    the schema.
     """
     checks, warnings = checker()
     assert checks.mismatch(tool("f", city="string"), {"city": "Bonn"}) is None

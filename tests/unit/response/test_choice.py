@@ -178,8 +178,8 @@ def test_whitespace_is_emitted_without_other_content() -> None:
 @pytest.mark.parametrize("text", ["<use_tool><name>add</name><a>1</a>", '[{"name": "add", "arguments": {"a": 1}}'])
 @pytest.mark.parametrize(("reason", "calls"), [("stop", ["add"]), ("length", [])])
 def test_unclosed_call_counts_unless_truncated(text: str, reason: FinishReason, calls: list[str]) -> None:
-    """A call without its closing tag is made if the backend stopped normally, but not if the length limit cut off the
-    text.
+    """A call without its closing tag is accepted if the backend stopped normally, but not if the length limit cut off
+    the text.
     """
     emitted, _, _ = run_events(chat(), [TextDelta(text), Finished(reason), Closed()])
     assert [event.name for event in emitted if isinstance(event, CallStarted)] == calls
@@ -250,7 +250,9 @@ INCREMENTAL = {"stream_arguments": "incremental"}
 
 
 def test_arguments_stream_as_they_arrive() -> None:
-    """An incremental call is announced when its header is complete. Concatenated, its fragments equal the arguments."""
+    """An incremental call is announced to the client when its header, which contains the tool's name, is complete.
+    Concatenated, the fragments that follow equal the arguments.
+    """
     the_plan = responses(policy=INCREMENTAL)
     emitted, _, _ = run_events(the_plan, [TextDelta(char) for char in CALL])
     assert emitted[0] == CallStarted(1, "add")
@@ -281,8 +283,8 @@ def test_strict_call_is_never_announced_early() -> None:
 
 
 def test_announced_call_that_breaks_ends_incomplete() -> None:
-    """If an announced call breaks, both the call and the answer end as incomplete, and the raw text of the call is
-    emitted.
+    """If a call has been announced to the client and then turns out to be malformed, both the call and the answer end
+    as incomplete. The raw text of the call is emitted.
     """
     text = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call> ok'
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
@@ -340,8 +342,8 @@ def test_waiting_texts_are_emitted_as_one() -> None:
 
 
 def test_early_end_breaks_the_announced_call() -> None:
-    """A refusal that arrives during the second call ends the turn, and the client sees this open call end as
-    incomplete.
+    """If a refusal arrives while the second call is still open, the turn ends. The client receives the open call with
+    the status "incomplete".
     """
     emitted, _, _ = run_events(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
     assert emitted[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
@@ -409,7 +411,9 @@ def test_untagged_call_is_reported_like_a_block() -> None:
 
 
 def test_unclosed_call_is_text_if_the_backend_fails() -> None:
-    """A call without its closing tag is made if the backend ends normally, but is text if the backend fails."""
+    """A call without its closing tag is accepted if the backend ends normally, but becomes text if the backend
+    fails.
+    """
     held = "<use_tool><name>add</name><a>1</a>"
     assert run_events(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
     _, report, answer = run_events(responses(), [TextDelta(held)])

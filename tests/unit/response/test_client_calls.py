@@ -57,8 +57,8 @@ def test_call_beyond_the_limit_is_dropped() -> None:
 
 
 def test_first_call_can_end_the_turn() -> None:
-    """If the policy requires it, the first call ends the turn, but only where text after a call would also end the
-    turn.
+    """With ``stop_after_tools_mode=first``, the first call ends the turn, but only with an API for which text after a
+    call would also end the turn.
     """
     policy = {"stop_after_tools_mode": "first"}
     assert make(client_calls(chat(policy=policy))[0])[0].end == "first call"
@@ -83,8 +83,8 @@ def test_xml_text_follows_a_call() -> None:
 
 
 def test_call_is_announced_by_its_header() -> None:
-    """A call is announced when its header is complete. Its fragments follow as they arrive, and any missing text
-    follows with the verdict.
+    """A call is announced when its header is complete, which contains the tool's name. The fragments of the arguments
+    follow as they arrive. Any text that is still missing follows when the complete call has been judged.
     """
     calls, _ = client_calls(responses())
     assert fragment(calls, HEADER[:-1]) == []
@@ -139,8 +139,8 @@ def arriving(calls: ClientCalls, text: str, tool: Tool | None = None, *, key: st
 
 
 def test_structured_call_is_announced_and_streamed() -> None:
-    """A structured call is announced with its first fragment, and streamed until its verdict. Fragments of other calls
-    wait.
+    """A structured call is announced with its first fragment, and streamed until the complete call has been judged.
+    Fragments of other calls wait.
     """
     calls, _ = client_calls(responses())
     assert arriving(calls, '{"a"', ADD) == [CallStarted(1, "add"), CallDelta('{"a"')]

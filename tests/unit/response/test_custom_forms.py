@@ -131,7 +131,9 @@ def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_other_text_is_unchanged(tmp_path: Path, form: str) -> None:
-    """A different body, an unknown tool, a marker within a sentence, and a quoted call remain text, byte for byte."""
+    """Text that resembles a declared call form remains unchanged if its body has another format, if its tool is
+    unknown, if the marker is within a sentence, or if the call is quoted.
+    """
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     for text in (
@@ -162,7 +164,7 @@ def test_only_the_declared_kind_of_body_is_read() -> None:
 
 @each("form", FORMS)
 def test_time_is_linear(form: str) -> None:
-    """Openings without an end, and incomplete bodies, are parsed in linear time."""
+    """Opening markers without closing markers, and incomplete bodies, are parsed in linear time."""
     opening, body, _ = FORMS[form]
     forms = tuple(CustomForm(*(FORMS[name][0], FORMS[name][2])) for name in FORMS)
     for unit in (opening, opening + body[: len(body) // 2]):

@@ -135,7 +135,9 @@ def test_every_key_spelling_is_recognized(head: str, key: str) -> None:
 
 
 def test_copied_placeholder_is_named() -> None:
-    """If a copied placeholder makes a tagged call impossible to parse, the fault contains the placeholder."""
+    """If the model copied a placeholder from the manifest and a tagged call therefore cannot be parsed, the fault
+    contains the placeholder.
+    """
     _, retry, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert retry is not None
     assert retry.fault.expected.endswith("<number> is a placeholder for a value")
@@ -189,7 +191,7 @@ def test_texts_that_cause_a_retry() -> None:
 
 
 def test_valid_call_next_to_a_broken_one_is_made() -> None:
-    """If an answer contains a valid call in addition to a broken one, the valid call is made, and the answer is not
+    """If an answer contains both a valid call and a broken call, the valid call is emitted, and the answer is not
     retried.
     """
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):

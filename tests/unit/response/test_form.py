@@ -25,12 +25,12 @@ TOOLBOX = Toolbox(
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
-    """Return the offset at which the form is decided, and the decision, for text that arrives in chunks of ``size``
-    characters.
+    """Feed text in chunks of ``size`` characters. Return the decision whether the text is an untagged call of this
+    kind, and the offset at which the decision is made. The decision is None if it is still open.
     """
     form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""
-    # A form is started only after its head is complete.
+    # In production, ``Form`` receives text only after the beginning of the call, such as ``f{``, is complete.
     head = text.index("{") + 1 if kind in ("braces", "gemma") else 0
     cuts = [cut for cut in range(0, len(text), size or len(text)) if not 0 < cut < head]
     for start, stop in pairwise([*cuts, len(text)]):
@@ -68,7 +68,7 @@ WHOLE: list[tuple[Kind, str]] = [
 @each(("kind", "text"), WHOLE)
 @each("size", [0, 1, 3])
 def test_form_ends_at_its_last_bracket(kind: Kind, text: str, size: int) -> None:
-    """An untagged form is accepted at its last bracket, regardless of where its text is split and what text follows."""
+    """An untagged call is accepted at its last bracket, regardless of where its text is split and what text follows."""
     assert read(text + " tail }", kind, size=size) == (len(text), True)
 
 
@@ -127,13 +127,13 @@ def test_other_text_is_rejected_immediately(kind: Kind, text: str, at: int, size
 
 @pytest.mark.parametrize("text", ["", '{"name": "f"', '{"name": "f\\', '{"na', "{", '{"arguments": {"a": "x'])
 def test_unfinished_form_stays_undecided(text: str) -> None:
-    """An untagged form remains undecided while its text can still become a call."""
+    """No decision is made while the text can still become an untagged call."""
     assert read(text or " ")[1] is None
 
 
 def test_closing_fence_ends_json_with_missing_brackets() -> None:
-    """The closing mark of a code fence ends the form even if brackets are missing, but not if a value is missing (rule
-    4).
+    """An untagged JSON call in a code fence ends with the fence, even if brackets are missing. If a value is missing,
+    the text is not a call (rule 4).
     """
     text = '{"name": "f", "arguments": {"a": 1}\n```'
     for size in (0, 1):
@@ -143,8 +143,8 @@ def test_closing_fence_ends_json_with_missing_brackets() -> None:
 
 
 def test_wrong_closing_brackets_are_accepted() -> None:
-    """If repairs are allowed and only closing brackets remain, their number determines the end of the form, regardless
-    of their types (rule 7).
+    """If repairs are allowed and only closing brackets remain, the number of brackets determines where the call ends,
+    regardless of their types (rule 7).
     """
     text = '[{"name": "f", "arguments": {"a": [1}} ]]'
     for size in (0, 1):
@@ -167,7 +167,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4), st.sampled_from([None, 2]), st.integers(1, 9))
 def test_any_arguments(arguments: dict[str, object], indent: int | None, size: int) -> None:
-    """An untagged form ends at its last brace, regardless of the arguments and the whitespace around them."""
+    """An untagged call ends at its last brace, regardless of the arguments and the whitespace around them."""
     text = json.dumps({"name": "f", "arguments": arguments}, indent=indent)
     assert read(text + "}", size=size) == (len(text), True)
 

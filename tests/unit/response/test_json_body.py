@@ -37,7 +37,9 @@ from toolsim.response.sentinel import JsonBody
     ],
 )
 def test_reading_stops_at_the_documented_place(text: str, closes: bool, met: str, at: int) -> None:
-    """Parsing stops at the documented offset, whether the text arrives in one chunk or character by character."""
+    """For each example, parsing stops at the expected offset, whether the text arrives in one chunk or character by
+    character.
+    """
     assert JsonBody("{", "" if closes else "</t>").read(text, 0, len(text)) == (at, met)
     body = JsonBody("{", "" if closes else "</t>")
     pos, last = 0, "more"
@@ -65,8 +67,8 @@ def test_reading_stops_at_the_documented_place(text: str, closes: bool, met: str
     ],
 )
 def test_tags_outside_strings_are_recognized(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
-    """Outside strings, a tag is recognized as one that closes the block, opens another, is incomplete, or is not part
-    of the form.
+    """A tag outside of strings is classified correctly: it closes the block, opens another block, is incomplete, or has
+    no meaning in this call form.
     """
     read = JsonBody("{")
     read.read(body, 0, len(body))

@@ -202,7 +202,7 @@ def test_namespaced_names() -> None:
 
 
 def test_number_of_calls_in_a_block_is_limited() -> None:
-    """If a block contains more than 64 objects, the first 64 become calls, and the remainder is text."""
+    """If a block contains more than 64 objects, the first 64 become calls, and the rest of the block becomes text."""
     verdicts = Judge(plan_for(Tool("f", "f")), Report()).block(json_block('{"name":"f"}' * 1000))
     assert [type(verdict) for verdict in verdicts] == [JudgedCall] * 64 + [Rejected]
     assert isinstance(verdicts[-1], Rejected)
@@ -420,8 +420,8 @@ class TestStructured:
 
     @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
     def test_unknown_name_next_to_a_strict_tool_is_a_violation(self, name: str, reason: str) -> None:
-        """If any tool is strict, a structured call to a tool that is not offered is a violation, as is such a call in
-        text.
+        """If any tool is strict, a call to a tool that is not offered is a violation. This applies to structured calls
+        as well as to calls in text.
         """
         strict = Tool("s", "s", strict=True)
         judge = Judge(plan_for(self.lax, strict, masked_tools=("gone",)), report := Report())
@@ -472,8 +472,8 @@ def test_undeclared_call_can_be_passed_on(written: str, arguments: str) -> None:
 
 
 def test_calls_that_are_never_passed_on() -> None:
-    """A call is not passed on as unknown if its name is masked or invalid, if its arguments are invalid, or if it is to
-    be retried.
+    """A call to an undeclared tool is not passed on if its name is masked or invalid, if its arguments are invalid, or
+    if the call will be retried.
     """
     plan = plan_for(Tool("f", "f"), masked_tools=("hidden",), unknown_tool="call")
     for body, reason in (
@@ -530,8 +530,8 @@ def test_oversized_schema_is_not_compiled() -> None:
 
 
 def test_untagged_custom_call_needs_its_input() -> None:
-    """Untagged arguments for a custom tool are a call only if they contain the input, which is not checked against a
-    schema.
+    """Untagged arguments for a custom tool count as a call only if they contain the tool's input. The input is not
+    checked against a schema.
     """
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
     (accepted,) = judge.untagged([ParsedCall("", "run", given=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
@@ -587,8 +587,8 @@ def test_oversized_custom_input_fails(strict: bool) -> None:
 
 
 def test_tool_declaration_is_not_an_untagged_call() -> None:
-    """Untagged arguments that look like the declaration of a tool are not a call, unless the tool has properties with
-    these names.
+    """Untagged arguments that look like the declaration of a tool do not count as a call, unless the tool has
+    properties with these names.
     """
     declared = {"type": "object", "properties": {"city": {}}}
     text = json.dumps({"name": "f", "arguments": declared})

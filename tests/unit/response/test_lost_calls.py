@@ -46,8 +46,8 @@ def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_unjudged_block_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
-    """A block counts as a parse failure if its body is not a call, or if it breaks off although no token limit was
-    reached. It remains text, wherever the text is split. A mere mention of the tag does not count.
+    """A tagged block counts as a parse failure if its body is not a call, or if it breaks off although no token limit
+    was reached. The block remains text, wherever the text is split. A mere mention of the tag is not counted.
     """
     the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
     for size in (1, 2, 7, len(text)):

@@ -36,7 +36,9 @@ BELOW: list[str] = load("known_failures")["forms_below_95_percent"]
 RECORDED = json.loads(FLOORS.read_text(encoding="utf-8"))
 LIMIT = 0.95
 SECOND_ALONE = ("[TOOL_CALLS] with [ARGS] / 2 / opening marker halved / [TOOL_CALLS] at 0 second half",)
-"""Texts in which no marker shows where the remainder of the first call ends and prose begins."""
+"""Texts in which the second call is made although the first is not, because no marker shows where the first call ends
+and prose begins.
+"""
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
@@ -78,8 +80,8 @@ def test_harmless_changes_are_read(form: Form, change: str) -> None:
 
 
 def test_every_form_has_floors_and_changes() -> None:
-    """Results are recorded for each form and each change that applies to it. Each form's text contains all its markers,
-    and each kind of change applies to some form.
+    """For each call form, results are recorded for every change that applies to the form. Each form's text contains all
+    its markers, and each kind of change applies to at least one form.
     """
     assert set(RECORDED) == {form.form for form in FORMS}
     for form in FORMS:

@@ -40,8 +40,8 @@ def test_longest_spelling_at_a_place_counts() -> None:
 
 
 def test_body_is_corrected() -> None:
-    """Misspelled opening and closing markers are corrected, and correct text is kept. A half that could belong to more
-    than one marker is removed.
+    """Misspelled opening and closing markers are corrected, and correct text is kept. Half a marker is removed if it
+    could belong to more than one marker.
     """
     markers, openers = ("</parameter>", "</function>"), (("<function=", ">"), ("<parameter=", ">"))
     right = "<function=f><parameter=k>v</parameter></function>"

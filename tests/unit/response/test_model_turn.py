@@ -162,7 +162,9 @@ runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
 
 
 def backend_frames(backend: ApiName, runs: list[Run], choices: int) -> list[bytes]:
-    """Return the frames of an answer that begins with repeated frames, from which the decoder learns."""
+    """Return the frames of a backend's answer. The answer begins with similar frames, so that the decoder learns to
+    recognize repeated frames.
+    """
     answer = ANSWERS[backend](counts=usage(backend, 3, 4))
     frames = [*answer.begin()]
     for way, texts in [("say", ["So "] * 6), *runs]:
@@ -233,7 +235,7 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
     # other calls when they are judged.
     found["parse_failures"] = sorted(found["parse_failures"])
     if report.tool_cutoff:
-        del found["parse_failures"]  # Text after the end of the turn, but in the same write, might add failures.
+        del found["parse_failures"]  # Text that arrives together with the end of the turn can add failures.
     return collapsed(b"".join(written)), found
 
 
@@ -253,7 +255,9 @@ def test_joint_and_separate_parsing_are_equal(
     choices: int,
     stream: bool,
 ) -> None:
-    """The answer and the report are the same as if each frame were parsed separately, wherever the bytes are split."""
+    """Frames that arrive together are parsed together. The answer and the report are the same as if each frame were
+    parsed separately, wherever the bytes are split.
+    """
     client, backend = apis
     the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
     frames = backend_frames(backend, runs, choices)
@@ -285,7 +289,7 @@ def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> 
 
 @pytest.mark.parametrize("api", ANSWERS)
 def test_texts_of_one_write_are_joined(api: ApiName) -> None:
-    """Texts that arrive in one write are joined, so that the client receives the same text in fewer events."""
+    """Text deltas that arrive together are joined, so that the client receives the same text in fewer events."""
     pieces = [f"{number} " for number in range(40)]
     kind, body = backend_answer(api, True, pieces)
     one_by_one = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]

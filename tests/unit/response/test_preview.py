@@ -26,7 +26,9 @@ def preview(body: str, size: int = 1) -> tuple[Preview, str]:
 
 @given(OBJECTS, st.integers(1, 12), st.booleans(), st.booleans(), st.sampled_from(["", "[", "\n [ "]))
 def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool, ascii_only: bool, head: str) -> None:
-    """For any object, encoding, split and enclosing list, the fragments of the preview add up to the arguments."""
+    """The preview of a call emits the arguments in fragments before the call is complete. Concatenated, the fragments
+    equal the arguments, for any object, encoding, split and enclosing list.
+    """
     arguments = json.dumps(value, ensure_ascii=ascii_only)
     inner = json.dumps(arguments, ensure_ascii=ascii_only) if quoted else arguments
     after = ', {"name": "f", "arguments": {"z": 1}}]' if head else ""
@@ -94,7 +96,7 @@ def test_abandoned_preview_emits_no_more_text() -> None:
 
 @given(st.text(alphabet='{}[]",:\\ nameargumentsf1u\ud83d'), st.integers(1, 5))
 def test_any_text(text: str, size: int) -> None:
-    """Any text can be previewed without an exception, wherever it is split."""
+    """Previewing arbitrary text raises no exception, wherever the text is split."""
     preview(text, size)
     preview('{"name":"f","arguments":"{' + text, size)
     preview('{"name":"f","arguments":{' + text, size)

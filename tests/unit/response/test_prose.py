@@ -8,8 +8,8 @@ from toolsim.response.prose import CodeFence, Cursor, Place, ProseReader
 
 
 def places(text: str, *, bytewise: bool) -> tuple[str, ProseReader]:
-    """Return ``text`` with a mark wherever a call could begin, and the reader. At each mark, reading continues as if
-    there were no call.
+    """Return ``text`` with "|" inserted wherever a call could begin, and the prose reader. At each "|", reading
+    continues as if no call had begun.
     """
     prose, at, seen = ProseReader(), Cursor(), ""
     chunks = [*text] if bytewise else [text]
@@ -47,7 +47,9 @@ def test_whitespace_does_not_begin_an_answer(text: str, begun: bool) -> None:
 
 @pytest.mark.parametrize("bytewise", [False, True])
 def test_call_cannot_begin_in_code(bytewise: bool) -> None:
-    """A call cannot begin in a code fence, even after the fence has contained a block that was ruled out as a call."""
+    """A call cannot begin in a code fence. This is also true after a block in the fence that turned out not to be a
+    call.
+    """
     prose, at, emitted = ProseReader(), Cursor(), ""
     prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
@@ -56,7 +58,7 @@ def test_call_cannot_begin_in_code(bytewise: bool) -> None:
             text, may_begin = prose.read(at)
             emitted += text
             assert not may_begin
-    prose.resume("line")  # Continue after the block.
+    prose.resume("line")  # The block turned out not to be a call, so reading continues after it.
     assert repr(prose) == "Prose(state_code)"
     at.feed("\n```\nx")
     seen = []
@@ -70,8 +72,8 @@ def test_call_cannot_begin_in_code(bytewise: bool) -> None:
 
 
 def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> tuple[int, bool]:
-    """Return the offset at which the fence ends, and whether it has ended, for text that arrives in chunks of ``size``
-    characters.
+    """Feed text in chunks of ``size`` characters. Return the offset at which the code fence ends, and whether it has
+    ended.
     """
     fence = CodeFence(mark, place)
     done, rest = 0, ""
@@ -100,16 +102,14 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
 )
 @each("size", [0, 1, 2])
 def test_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
-    """A fence ends at a closing mark on a separate line. If the opening line contains a backtick, it is inline code
-    rather than a fence.
+    """A code fence ends at the closing backticks or tildes on a separate line. If the opening line contains another
+    backtick, the text is inline code rather than a fence.
     """
     assert read(text, size=size) == (len(inside), over)
 
 
 def test_longer_fence_needs_a_longer_mark() -> None:
-    """A fence is closed only by a mark that consists of the same character and is at least as long as the opening
-    mark.
-    """
+    """A code fence is closed only by the same character as at its opening, repeated at least as many times."""
     assert read("\n```\n````\n", "````") == (9, True)
     assert read("a`b\n```\n~~~\n", "~~~") == (11, True)
     assert read("```\n", place="start") == (3, True)

@@ -74,7 +74,7 @@ def test_quoted_call_is_text(text: str) -> None:
 
 @each(("text", "calls"), CALLS)
 def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
-    """A call is not quoted if the opening mark is never closed. A code fence does not quote a call either."""
+    """A call is not quoted if the backtick before it is never closed. A code fence does not quote a call either."""
     for size in (0, 1, 2, 3, 7):
         pieces = pieces_of(text, size)
         assert len([piece for piece in pieces if isinstance(piece, Block)]) == calls
@@ -83,8 +83,8 @@ def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
 
 @given(st.lists(st.sampled_from(["`", "``", "```", "\n", ">", " ", "x", A, B, "<tool_call>", "{" * 1200])), st.data())
 def test_pieces_equal_the_text(parts: list[str], data: st.DataObject) -> None:
-    """Concatenated, the segments equal the text. They are the same wherever the text is split, with or without
-    fragments.
+    """Concatenated, the segments equal the text. They are the same wherever the text is split, and whether or not
+    fragments of blocks are emitted.
     """
     text = "".join(parts)
     whole = pieces_of(text)
@@ -111,8 +111,8 @@ def test_time_is_linear() -> None:
 
 
 def test_quotation_at_the_end_of_reasoning_stays() -> None:
-    """A quoted call at the end of the reasoning remains reasoning. If it were moved to the text without its opening
-    mark, the call would be made.
+    """A quoted call at the end of the reasoning remains reasoning. If only the call were moved to the text, without the
+    backtick before it, it would no longer be quoted.
     """
     for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
         events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])

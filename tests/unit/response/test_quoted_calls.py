@@ -170,8 +170,8 @@ def test_call_copied_from_an_output_is_text(form: str) -> None:
 @each("wrapped", WRAPPED)
 @each("form", FORMS)
 def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
-    """A call is recognized as quoted even if the tool's output contains it with escapes, marks, line numbers or
-    invisible characters.
+    """A call is recognized as quoted even if the tool's output contains it with escapes, Markdown quotation marks
+    (``>``), line numbers or invisible characters.
     """
     text = f"{FORMS[form]}\n"
     seen, _ = answered(plan_for([WRAPPED[wrapped](FORMS[form])]), text)
@@ -239,7 +239,7 @@ NOT_QUOTED: dict[str, tuple[str, dict[str, Any]]] = {
 
 @each("case", NOT_QUOTED)
 def test_composed_call_is_not_quoted(case: str) -> None:
-    """A call that the model composed itself is made, even if all of its words occur in an output."""
+    """A call that the model composed itself is accepted, even if all of its words occur in a tool output."""
     text, request = NOT_QUOTED[case]
     seen, report = answered(plan_for(**request), text)
     assert [item[0] for item in seen.items] == ["call"]
@@ -257,7 +257,9 @@ LEFT: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_calls_not_quoted_verbatim_are_made(case: str) -> None:
-    """A call that is not a verbatim quotation is made. The security page documents this remaining risk."""
+    """A call that resembles text in a tool output, but is not a verbatim quotation, is accepted. The security page
+    documents this remaining risk.
+    """
     text, request = LEFT[case]
     seen, _ = answered(plan_for(**{"outputs": [one("delete_file", path="a.txt")], **request}), text)
     assert [item[0] for item in seen.items] == ["call"]
@@ -335,7 +337,9 @@ def test_call_copied_from_find_tools_is_made() -> None:
 
 
 def test_searched_outputs_are_bounded() -> None:
-    """The search is limited: after a gigabyte of outputs has been searched, all further calls are treated as quoted."""
+    """The search in tool outputs is limited. After a gigabyte of outputs has been searched, all further calls are
+    treated as quoted.
+    """
     plan = plan_for(["x" * 8_000_000], max_tool_bytes=10_000_000)
     text = "".join(one("fetch", url=f"https://a.test/{number}") for number in range(150))
     seen, report = answered(plan, text)

@@ -38,7 +38,7 @@ def test_python_repr_is_repaired(value: Any) -> None:
 
 @given(ROOTS)
 def test_missing_closing_brackets_are_added(value: Any) -> None:
-    """All closing brackets that are missing at the end are added, but only if no more text can follow."""
+    """Closing brackets that are missing at the end of the text are added, unless more text could follow."""
     text = json.dumps(value)
     cut = text.rstrip("]}")
     mended = repair_json(cut) if cut else None
@@ -76,7 +76,7 @@ def test_slips_are_corrected_in_place(text: str, mended: str) -> None:
 
 @given(ROOTS, st.data())
 def test_wrong_closing_brackets_are_corrected(value: Any, data: st.DataObject) -> None:
-    """Wrong closing brackets at the end are corrected, but only if no more text can follow."""
+    """Wrong closing brackets at the end of the text are corrected, unless more text could follow."""
     text = json.dumps(value)
     bare = text.rstrip("]}")
     wrong = bare + "".join(data.draw(st.sampled_from("]}")) for _ in text[len(bare) :])

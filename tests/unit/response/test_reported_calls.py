@@ -1,7 +1,7 @@
 """Tests for texts that models wrote and users reported, each with the calls that a careful reader expects.
 
-``tests/cases/reported.json`` contains the texts. ``tests/cases/known_failures.json`` lists the texts that are not yet
-parsed as expected, including those whose calls are made with wrong arguments instead of remaining text.
+The texts are in ``tests/cases/reported.json``. ``tests/cases/known_failures.json`` lists the texts that are not yet
+parsed as expected. For some of them, a call is made with wrong arguments. The others remain text.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}
 # Error types that a Messages client receives in place of OpenAI's error codes.
 ERRORS = {"invalid_tool_call": "invalid_request_error", "rate_limit_exceeded": "rate_limit_error"}
 
-# With the Messages API, one pair for the client side and one for the backend side are enough. The Messages reader
-# follows the same rules as the chat reader, and there is only one Messages writer.
+# Two pairs with the Messages API are enough, one in which the client uses it and one in which the backend does. The
+# Messages reader follows the same rules as the chat reader, and there is only one Messages writer.
 PAIRS = [
     (client, backend)
     for client in API_NAMES
@@ -94,7 +94,7 @@ CROSSED = [pytest.param(name, *cell.values, id=f"{name}-{cell.id}") for name in 
 
 @each(("name", "client", "backend", "stream", "arguments"), some(CROSSED))
 def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
-    """Each case has the same answer with all APIs, streamed or not, and wherever the bytes are split."""
+    """Each case yields the same answer with all APIs, streamed or not, and wherever the bytes are split."""
     case = CASES[name]
     if arguments == "incremental" and stream and "late" in case:
         pytest.skip(f"the call was announced too early: {case['late']}")
@@ -212,8 +212,8 @@ def test_stream_without_terminator_fails(client: ApiName, backend: ApiName, text
 @each_backend
 @each("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
 def test_chat_stream_broken_after_a_call_keeps_the_call(backend: ApiName, rest: str) -> None:
-    """If a stream breaks off after a call, a chat client receives the call and a normal end. Later text would have been
-    dropped in any case.
+    """If a stream breaks off after a call, a chat client receives the call and a normal end, because any later text
+    would have been dropped.
     """
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
     end = end_of(backend, body)
@@ -521,7 +521,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
         (["Hi", f"```json\n{BARE}\n```"], [["text", "Hi"], PARIS]),
         (["Hi", CALL], [["text", "Hi"], PARIS]),
         ([BARE, CALL], [PARIS, PARIS]),
-        ([CALL[:20], CALL[20:]], [PARIS]),  # Here the block is also split within its arguments.
+        ([CALL[:20], CALL[20:]], [PARIS]),  # In this test, chunks also end within the arguments of the call.
         ([CALL[:-20], CALL[-20:]], [PARIS]),
         (["Hi" + CALL[:20], "Bye"], [["text", "Hi" + CALL[:20] + "Bye"]]),
         (["Hi", Emitted("get_weather", PARIS[2])], [["text", "Hi"], PARIS]),

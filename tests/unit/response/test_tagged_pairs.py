@@ -34,7 +34,7 @@ def pairs_of(call: ParsedCall) -> list[tuple[str, str]] | None:
 def test_values_end_at_the_first_fitting_mark(
     body: str, calls: list[tuple[str | None, list[tuple[str, str]] | None]]
 ) -> None:
-    """A value ends at the first closing mark that is followed by a valid continuation of the form. A call that cannot
+    """A value ends at the first closing marker that is followed by valid text of the same call form. A call that cannot
     be parsed is broken.
     """
     got = read(body)
@@ -57,8 +57,8 @@ def test_values_end_at_the_first_fitting_mark(
     ],
 )
 def test_unclosed_value_ends_at_the_next_pair(body: str, pairs: list[tuple[str, str]] | None) -> None:
-    """If a value has no closing mark, it ends at the next pair or at the end of the call. If the call has no end
-    either, it is broken.
+    """A value without a closing marker ends at the next pair or at the end of the call. If the call has no end either,
+    it is broken.
     """
     (call,) = read(body)
     assert pairs_of(call) == pairs
@@ -73,6 +73,6 @@ def test_object_in_place_of_pairs_is_unchanged() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Many pairs, and many marks without a pair, are parsed in linear time."""
+    """Texts with many pairs, or with many markers that do not form pairs, are parsed in linear time."""
     for scrap in ("<p=k>v</p>", "<p=k>v", "<p=k>v</p>x", "<p=k>"):
         assert growth(lambda count, scrap=scrap: read("<f=a>" + scrap * count + "</p></f>"), 2_000) < LINEAR

@@ -32,14 +32,16 @@ def test_foreign_tags_are_added() -> None:
     [("", 0), ("a", 1), ("a<", 1), ("a<t", 1), ("a<x", 3), ("<<t", 1), ("a<tag>", 6), ("a </ta", 6), ("<t <ta", 3)],
 )
 def test_partial_tag_is_held_back(text: str, at: int) -> None:
-    """The longest suffix of the text that is the beginning of a tag is held back."""
+    """If text ends with the beginning of a tag, this part of the text is held back."""
     beginnings = frozenset(tag[:end] for tag in ("<tag>", "<two>", "[TAG]") for end in range(1, 5))
     assert held_from(text, 0, beginnings) == at
     assert held_from(text.replace("<", "[").upper(), 0, beginnings) == at
 
 
 def test_ends_of_a_block() -> None:
-    """A block can end at its opening tag, at its closing tag or at the marks of its values."""
+    """The pattern for the end of a block matches its opening tag, its closing tag, and the opening markers of values,
+    such as ``<v=``.
+    """
     assert ends("<t>", "</t>", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
     assert [found[0] for found in ends("<t>", "</t>", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
     assert ends("[T]", "", "").findall("[T]") == ["[T]"]
@@ -61,7 +63,9 @@ def test_ends_of_a_block() -> None:
     ],
 )
 def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
-    """A value ends at its end mark. If the closing tag is followed by another opening tag, the end mark is missing."""
+    """A parameter's value ends at the parameter's closing tag. This closing tag counts as missing if the block's
+    closing tag is followed by another opening tag.
+    """
     value, at, going = OpenValue(next(row for row in CALL_FORMS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
         going = value.passes(match, "<use_tool>")

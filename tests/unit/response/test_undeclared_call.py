@@ -1,5 +1,5 @@
-"""Tests for answers that consist only of a call to a tool that does not exist, for example to greet the user. Such an
-answer is withheld.
+"""Tests for answers that consist only of a call to a tool that does not exist. For example, a model might call
+``greet`` to greet the user. Such an answer is withheld.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ def test_other_items_release_the_text(events: list[Any], passed: list[Any] | Non
 @each("stream", [True, False])
 @each("words", [True, False])
 def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, words: bool) -> None:
-    """The answer consists of the text of the further round or, if there is no such round, of the original text. In a
-    stream, keep-alives can precede the text.
+    """If the model is called again (in a further round), the answer consists of the text of this round. Otherwise, it
+    consists of the original text. In a stream, keep-alives can precede the text.
     """
     the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)
     kind, data = backend_answer("chat", stream, [GREETING])

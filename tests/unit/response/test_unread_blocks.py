@@ -112,7 +112,9 @@ def test_official_clients_receive_the_error(api: ApiName, stream: bool) -> None:
 
 
 def test_malformed_block_in_reasoning_does_not_fail() -> None:
-    """A malformed block in reasoning that the backend sends in a separate field does not make the answer fail."""
+    """If the backend sends reasoning in a separate field, a malformed block in the reasoning does not make the answer
+    fail.
+    """
     the_plan = plan("responses", "chat", False, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", False, ["Hello."])
     assert b'"content"' in body

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parents[2] / "cases"
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "addon" / "docs").glob("*.md")))
 CALLS = ("families.md", "parsing.md")
-"""Pages with a call in each row of a table. Most of their text is held back, as intended."""
+"""Documentation pages that contain a call in each row of a table. Most of their text is held back, as intended."""
 TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
@@ -177,8 +177,8 @@ def test_corpus_of_talk_is_large() -> None:
 
 @pytest.mark.parametrize("text", TALK["read_as_calls"])
 def test_text_in_the_form_of_a_call_is_a_call(text: str) -> None:
-    """Text that has the position and the form of a call is parsed as a call, regardless of the meaning of the text
-    around it.
+    """Text that has the position and the form of a call is parsed as a call, regardless of the meaning of the
+    surrounding text.
     """
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 

@@ -86,7 +86,9 @@ def test_invalid_json_is_followed_by_a_separate_error(size: int) -> None:
 
 
 def test_failure_before_the_text_opens_the_stream() -> None:
-    """If the stream fails before its text begins, the client receives the opening of a stream and then the error."""
+    """If the backend fails before its text begins, the client receives the first event of a normal stream and then the
+    error.
+    """
     reader = rewriter(checked())
     assert reader.feed(chat_frame("")) == []
     assert read("chat", True, reader.feed(b"")).error == "backend_truncated"
@@ -101,8 +103,8 @@ def test_failure_before_the_text_opens_the_stream() -> None:
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("api", APIS)
 def test_final_error_is_a_single_event(api: ApiName, size: int) -> None:
-    """The error at the end is a single event that refers to no IDs, because the client has never received toolsim's
-    IDs.
+    """If the answer turns out to be invalid at its end, the error is a single event without any IDs, because the client
+    has never received toolsim's IDs.
     """
     fields = {"answer_format": {"type": "json_object"}, "json_only": True, "attempts": frozenset({"format"})}
     the_plan = replace(plan(api, api, True, **fields), is_verbatim=True)

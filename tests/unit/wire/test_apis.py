@@ -36,7 +36,7 @@ def test_api_of_path(path, api):
 
 @pytest.mark.parametrize(("body", "api"), [({"messages": []}, CHAT), ({"input": "hi"}, RESPONSES), ({}, RESPONSES)])
 def test_api_of_request(body, api):
-    """A request's body identifies its API."""
+    """The API can be identified from the body of a request."""
     assert api_of_request(body) is api
 
 
@@ -45,7 +45,7 @@ def test_api_of_request(body, api):
     [({"choices": []}, CHAT), ({"object": "response"}, RESPONSES), ({"output": []}, RESPONSES), ({"error": {}}, None)],
 )
 def test_api_of_answer(body, api):
-    """A non-streamed answer identifies its API, unless it is only an error."""
+    """The API can be identified from a non-streamed answer, unless the answer is only an error."""
     assert api_of_answer(body) is api
 
 

@@ -87,7 +87,7 @@ def test_translate_parts(part, to, translated):
 
 @pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
 def test_translate_item_unchanged(item):
-    """An item that needs no conversion is returned as the same object."""
+    """If an item needs no conversion, the original object is returned."""
     assert translate_item(item, "chat", []) is item
 
 

@@ -29,7 +29,7 @@ PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages
 
 
 def request(client: str, place: str, part: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in which a message or a tool output contains this part."""
+    """Return a request in which a message or a tool output contains the given part."""
     text = {"type": "input_text" if client == "responses" else "text", "text": "Read this."}
     question = {"role": "user", "content": [text, part] if place == "message" else "Read it."}
     function: dict[str, Any] = {"name": "read", "parameters": {"type": "object", "properties": {}}}
@@ -96,7 +96,7 @@ def test_documents_reach_every_backend(client: ApiName, backend: ApiName, shape:
     assert bytes_of(backend, part) == PDF
     assert abs(len(texts(with_part)) - len(texts(without))) < 300
     if shape == backend:
-        # If the part already has the form of the backend's API, it is forwarded as sent.
+        # A part that already has the form of the backend's API is forwarded as sent.
         assert part == PARTS[shape]
 
 

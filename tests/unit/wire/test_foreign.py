@@ -176,7 +176,7 @@ def test_native_body_is_the_same_object(body: dict[str, Any]) -> None:
 
 
 def test_call_in_two_forms_is_kept_once() -> None:
-    """A call that is contained both in a block and in ``tool_calls`` is kept only once."""
+    """If a message contains the same call both in a block and in ``tool_calls``, the call is kept only once."""
     message = {**CLAUDE["messages"][2], "tool_calls": NATIVE["messages"][2]["tool_calls"]}
     (read,) = as_chat({"model": "m", "messages": [message]})["messages"]
     assert len(read["tool_calls"]) == 1
@@ -297,7 +297,7 @@ def test_native_backend_receives_the_paths_form(path: ApiName, shape: ApiName) -
 
 @pytest.mark.parametrize("path", SAME)
 def test_unconverted_body_is_the_same_object(path: ApiName) -> None:
-    """If a body already has the form of its path, the same object is returned."""
+    """If a body already has the form of its path, the original object is returned."""
     assert APIS[path].expand_opaque_items(SAME[path]) is SAME[path]
 
 

@@ -60,7 +60,7 @@ def slowly(api: ApiName, chunks: Iterable[bytes]) -> list[BackendEvent]:
 
 
 def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
-    """Return the events of fast decoding, and the number of frames that were recognized as repeats."""
+    """Return the events of fast decoding, and the number of frames that were recognized as repeated frames."""
     stream, decoder, reader = RepeatReader(reader_of(api)), RepeatDecoder(), reader_of(api)
     events, expected = list[BackendEvent](), list[BackendEvent]()
     repeats = 0
@@ -81,8 +81,8 @@ def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], 
 
 
 def test_most_frames_are_repeats() -> None:
-    """Almost all frames of a typical stream are repeats. Only a few frames at the beginning and at the end are parsed
-    in full.
+    """Almost all frames of a typical stream are recognized as repeated frames. Only a few frames at the beginning and
+    at the end are parsed in full.
     """
     for api in APIS_NAMES:
         _, body = backend_answer(api, True, TEXTS * 20)
@@ -166,7 +166,7 @@ VLLM = (
     .model_dump_json()
     .encode()
 )
-# Frames that almost equal each other, but have different envelopes, different notations, or one error.
+# These frames are nearly identical, but have different envelopes, different notations, or one error.
 ENVELOPES = (
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":17}\n\n',
@@ -322,7 +322,7 @@ def test_frame_with_a_time_is_relearned() -> None:
 
 
 def test_dissimilar_frames_are_all_parsed() -> None:
-    """Frames that never repeat each other are all parsed in full."""
+    """If no two frames of a stream are similar, all of them are parsed in full."""
     frames = [ChatAnswer(id=str(number)).add_text("a")[0] for number in range(300)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)

@@ -95,7 +95,7 @@ def test_parse_object(data: bytes, value: object) -> None:
 
 
 def test_numbers_can_be_refused() -> None:
-    """A number such as NaN is accepted unless the caller refuses it."""
+    """A nonstandard number such as NaN is accepted, unless the caller refuses such numbers."""
 
     def refuse(_text: str) -> None:
         raise ValueError

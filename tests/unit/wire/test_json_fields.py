@@ -91,7 +91,7 @@ def test_wrong_type_counts_as_absent(value: object) -> None:
 
 
 def test_json_text_is_unchanged() -> None:
-    """JSON text is returned unchanged, and an object is encoded as JSON text."""
+    """A value that is already JSON text is returned unchanged. An object is encoded as JSON text."""
     assert json_text('{"a": 1.0}') == '{"a": 1.0}'
     assert json_text({"a": "ä"}) == '{"a":"ä"}'
     assert [json_text(value) for value in (None, 5, [1])] == ["", "", ""]

@@ -130,7 +130,9 @@ def test_mcp_request_becomes_a_function_request() -> None:
 
 
 def test_pending_decisions_are_returned() -> None:
-    """Each approval decision that no call has followed yet is returned once, with the request to which it responds."""
+    """An approval decision is returned together with its approval request, unless a call has already followed the
+    decision.
+    """
     [decision] = decisions({"input": HISTORY})
     assert (decision.id, decision.approve, decision.asked) == ("mcpr_1", True, HISTORY[4])
     made = {**HISTORY[2], "approval_request_id": "mcpr_1"}

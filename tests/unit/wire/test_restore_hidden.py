@@ -1,4 +1,6 @@
-"""Restoration of hidden calls at the positions in the conversation where they were made."""
+"""Restoration of hidden calls, which the client never saw because its API has no items for them. They are inserted into
+the conversation where they were made.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_conversation_key_covers_all_messages() -> None:
 
 
 def test_hidden_calls_precede_their_answer() -> None:
-    """In a copy of the request, hidden calls are inserted directly before the answer to which they belong."""
+    """Calls that the client never saw are inserted into a copy of the request, directly before the answer that followed
+    them.
+    """
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
     known = {answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ()): [PAIR]}
     shown = with_hidden(body, "me", lambda key: known.get(key, []))

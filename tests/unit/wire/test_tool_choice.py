@@ -76,7 +76,9 @@ def test_ignored_choices_are_noted(value, choice, notes):
 
 
 def test_required_can_refer_to_a_hosted_tool():
-    """If the client has only hosted tools, the choice "required" refers to these, and is ignored with a note."""
+    """If the client has only hosted tools, the choice "required" refers to the hosted tools, and is ignored with a
+    note.
+    """
     assert read_choice("required", (), hosted=True, param="tool_choice") == (ToolChoice(), ["tool_choice:required"])
 
 
@@ -151,7 +153,5 @@ def test_required_without_tools_is_refused():
     ],
 )
 def test_choice_of_hosted_tools_is_forwarded(choice, left):
-    """A choice of hosted tools is forwarded to the backend. Any part that concerns the client's tools is removed from
-    it.
-    """
+    """A choice of hosted tools is forwarded to the backend, without any part that concerns the client's tools."""
     assert hosted_choice(choice, {"f", "shell"}) == left

@@ -96,7 +96,9 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_tools(body, tools):
-    """Every form of a tool declaration is converted to an equal Tool, wherever the request contains it."""
+    """Every format of a tool declaration is converted to the same Tool, wherever the request contains the
+    declaration.
+    """
     assert read_tools(body)[0] == tools
 
 
@@ -243,7 +245,7 @@ def test_call_item_type_is_not_a_client_tool(kind: str) -> None:
 
 
 def test_schema_param():
-    """``schema_param`` returns the path of the declaration that supplies a tool's schema."""
+    """``schema_param`` returns the path of the tool declaration in the request that contains a tool's schema."""
     body = {
         "tools": [SEARCH, NESTED],
         "input": [{"type": "additional_tools", "tools": [{"type": "function", "name": "g"}]}],

@@ -103,8 +103,8 @@ def test_thinking_parts_become_reasoning(thinking: object) -> None:
 
 
 def test_non_streamed_completion() -> None:
-    """A non-streamed completion is converted to the same events as a stream. Each choice is finished, even without a
-    finish reason.
+    """A non-streamed completion is converted to the same events as a stream. Every choice counts as finished, even
+    without a finish reason.
     """
     body = {
         "choices": [
@@ -324,8 +324,8 @@ OLD = {"name": "f", "arguments": '{"a": 1}'}
     ],
 )
 def test_unusual_forms_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
-    """Calls in unusual structures are emitted exactly once, for example if an object replaces the list, or if two
-    structures contain the same call.
+    """Calls in unusual structures are emitted exactly once. For example, a single object can replace the list of calls,
+    or two fields can contain the same call.
     """
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
@@ -348,7 +348,7 @@ def test_unusual_forms_of_calls(message: dict[str, Any], calls: list[tuple[str, 
     ],
 )
 def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
-    """If each fragment repeats all earlier ones, only the last fragment counts."""
+    """If each fragment of the arguments repeats all earlier fragments, only the last one is used."""
     deltas = [
         {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": piece}}]} for piece in pieces
     ]
@@ -414,8 +414,8 @@ def test_other_calls_are_not_streamed_in_pieces() -> None:
 @pytest.mark.parametrize("more", [{}, {"id": "c"}])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> None:
-    """A name that is split across two fragments is joined if the joined name is an offered tool and the parts are not.
-    Otherwise, the fragments are two calls.
+    """If a tool's name is split across two fragments, the fragments are joined, provided that the joined name is an
+    offered tool and the parts are not. Otherwise, the fragments are treated as two calls.
     """
 
     def read(*offered: str) -> list[BackendEvent]:

@@ -160,7 +160,7 @@ def test_legacy_functions():
 
 
 def test_call_ids():
-    """IDs are found in calls and in outputs, and malformed messages are skipped."""
+    """IDs are found in calls and in outputs. Malformed messages are skipped."""
     messages = [{"tool_calls": [CALL, {"id": 3}, "x"]}, {"tool_call_id": "call_2"}, {"tool_calls": 3}, "x"]
     assert call_ids(messages) == ["call_1", "call_2"]
 
@@ -324,8 +324,8 @@ def test_reasoning_precedes_calls(field):
 
 
 def test_side_request() -> None:
-    """A side request asks the model an additional question. It keeps the model and its settings, but its answer is
-    short and deterministic.
+    """A side request asks the model an additional question about the same conversation. It keeps the model and its
+    settings, but its answer is short and deterministic.
     """
     body = {
         "model": "m",

@@ -33,7 +33,7 @@ FORM = AnswerForm(stream=True, model="text-model")
 
 
 def write(events: Sequence[ClientEvent], form: AnswerForm = FORM) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
-    """Write these events. Return the chunks, whether ``[DONE]`` followed, and the writer."""
+    """Write the given events. Return the chunks, whether ``[DONE]`` followed, and the writer."""
     writer = ChatWriter(form)
     frames = [frame for event in events for frame in writer.write(event)]
     assert all(frame.startswith(b"data: ") and frame.endswith(b"}\n\n") for frame in frames[:-1])
@@ -100,7 +100,9 @@ def test_usage_is_sent_only_on_request() -> None:
 
 
 def test_choices() -> None:
-    """The first chunk belongs to choice 0. Even a choice without content has a role and a finish reason."""
+    """A stream's first chunk belongs to choice 0. Each choice has a role and a finish reason, even if it has no
+    content.
+    """
     chunks, _, _ = write([TextDelta("b", 1), *call(1, 0), Ended({0: "tool_calls", 1: "length", 2: "stop"})])
     assert chunks[0]["choices"][0]["index"] == 0
     assert deltas(chunks, 1)[1] == {"content": "b"}

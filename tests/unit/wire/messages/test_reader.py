@@ -47,7 +47,7 @@ def decoded(chunks: Iterable[bytes], *, ahead: bool = False) -> tuple[MessagesRe
 
 
 def told(*frames: dict[str, Any] | str) -> list[BackendEvent]:
-    """Return the events for these frames, without the event that opens the answer."""
+    """Return the events for the given frames, without the event that opens the answer."""
     data = [frame if isinstance(frame, str) else json.dumps(frame) for frame in frames]
     events = decoded([f"data: {text}\n\n".encode() for text in data])[1]
     return [event for event in events if not isinstance(event, Opened)]
@@ -187,7 +187,7 @@ def test_stop_reasons(reason: str, finish: str) -> None:
 
 
 def test_broken_off_answer_is_not_closed() -> None:
-    """An answer that breaks off without a stop reason does not count as complete."""
+    """If a stream breaks off before the stop reason, the answer does not count as complete."""
     started = [start(0, "tool_use", name="f"), delta(0, "input_json_delta", partial_json='{"a":')]
     assert told(*started) == []
     assert told(*started, *ended("max_tokens")[:1]) == [

@@ -85,7 +85,7 @@ def test_messages_client_headers_are_unchanged() -> None:
 
 
 def test_logged_headers_are_limited() -> None:
-    """The list of dropped headers for the log is limited, as is the length of its entries."""
+    """The list of dropped headers that is logged is limited in length, as are its entries."""
     headers = Headers(**{"anthropic-beta": ",".join(["x" * 1000] * 1000)})
     dropped = for_backend(headers, MESSAGES, CHAT)
     assert len(dropped) <= 20

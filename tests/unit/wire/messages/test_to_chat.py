@@ -78,7 +78,7 @@ def test_order_of_blocks_is_kept() -> None:
 
 
 def test_call_numbers_follow_the_history() -> None:
-    """The highest call number in the history is found, so that numbering continues after it."""
+    """The highest call number in the history is found, so that the numbers of new calls continue after it."""
     request = read_request(
         asked([{"role": "assistant", "content": [use(7)]}, {"role": "user", "content": [result(7)]}])
     )
@@ -98,7 +98,9 @@ def test_call_numbers_follow_the_history() -> None:
     ],
 )
 def test_tool_result_content_is_converted(content: Any, text: str) -> None:
-    """The content of a tool result is converted to text from every form. Parts other than text are described."""
+    """Every format of a tool result's content is converted to text. Parts other than text are replaced with a
+    description.
+    """
     (output,) = items({"role": "user", "content": [result(1, content)]})
     assert output == CallOutput("toolu_001", (Text(text),))
 
@@ -156,8 +158,8 @@ def test_tools_and_choices() -> None:
     ],
 )
 def test_client_tools_are_offered(declared: dict[str, Any], is_own: bool) -> None:
-    """A tool that the client defines is offered under any name. A tool of one of Anthropic's types is kept for the
-    server that runs it.
+    """A tool that the client defines is offered under any name. A tool of one of Anthropic's server tool types is kept
+    for the server that runs it.
     """
     tool = {**TOOL, **declared} if is_own else declared
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))
@@ -205,7 +207,9 @@ def test_anthropic_only_fields_are_noted() -> None:
 
 
 def test_cache_marks_do_not_affect_the_prompt() -> None:
-    """Cache marks do not affect the prompt. Claude Code moves them in every turn."""
+    """``cache_control`` marks do not affect the prompt. Claude Code moves them in every turn, so the prompt would
+    change otherwise.
+    """
 
     def shown(**more: Any) -> Any:
         history = [
@@ -234,7 +238,7 @@ def test_cache_marks_do_not_affect_the_prompt() -> None:
             "'messages[0].content[0].tool_use_id'",
         ),
         ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
-        # Requests with fields of other APIs.
+        # The fields of these requests belong to other APIs.
         ({"messages": None, "input": "Hello"}, "Missing required parameter: 'messages'."),
         ({"tools": [{"type": "function"}]}, "Missing required parameter: 'tools[0].name'."),
         ({"tool_choice": "any"}, "Invalid type for 'tool_choice'"),

@@ -47,7 +47,7 @@ def system(*blocks: Any) -> dict[str, Any]:
 
 
 def sent(messages: list[Any], tools: list[Any], backend: ApiName = "chat", **fields: Any) -> tuple[Plan, str]:
-    """Rewrite a request with these messages and tools. Return the plan, and the prompt as a single string."""
+    """Rewrite a request with the given messages and tools. Return the plan, and the prompt as a single string."""
     body = {"model": "m", "max_tokens": 9, "messages": messages, **({"tools": tools} if tools else {}), **fields}
     data, policy = json.dumps(body).encode(), Policy(backend=backend)
     rewritten = rewrite_request("messages", "/v1/messages", data, policy, output_mode=None, report=Report())

@@ -72,8 +72,8 @@ def test_stream_has_the_sdks_types() -> None:
 
 
 def test_non_streamed_answer_has_the_sdks_type() -> None:
-    """A non-streamed answer contains the same blocks as a stream. The arguments of a call are an object whose numbers
-    are exact.
+    """A non-streamed answer contains the same blocks as a stream. The arguments of a call are an object in which
+    numbers keep their exact digits.
     """
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []

@@ -36,7 +36,9 @@ from toolsim.wire.responses.stored import items_of
     ],
 )
 def test_current_state_of_an_answer(kept: str, state: str, cancel: bool, now: str) -> None:
-    """The status of a finished answer does not change. An unfinished answer that no process is producing has failed."""
+    """The status of a finished answer does not change. An unfinished answer counts as failed if no process is producing
+    it.
+    """
     response = {"id": "r", "status": kept, "output": []}
     assert response_now(response, state, cancel=cancel)["status"] == now
     value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)
@@ -54,8 +56,8 @@ def test_current_state_of_an_answer(kept: str, state: str, cancel: bool, now: st
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_background_answer_is_a_marked_record(stream: bool) -> None:
-    """A background answer is stored like any other answer, but its record is marked as background, and as streamed or
-    not.
+    """The record of a background answer is stored like that of any other answer. In addition, it states that the answer
+    is a background answer, and whether it is streamed.
     """
     value = value_of(b'{"id":"r","status":"queued","output":[{"id":"o"}]}', b'[{"id":"i"}]', stream=stream)
     record = parse_object(value)

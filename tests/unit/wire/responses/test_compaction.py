@@ -171,7 +171,7 @@ def test_item_contains_the_summary(text: str) -> None:
     ],
 )
 def test_other_requests_are_unchanged(item: Any) -> None:
-    """If a request contains no compaction item from toolsim, the same object is returned."""
+    """If a request contains no compaction item from toolsim, the original request object is returned."""
     body = {"input": [item]}
     assert with_summaries(body) is body
     assert with_summaries({"input": "x"}) == {"input": "x"}

@@ -12,7 +12,7 @@ TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 
 def read(frames: list[bytes]) -> list[dict[str, Any]]:
-    """Return the events in these frames. Check that the event line of each frame matches the type in its data."""
+    """Return the events in the given frames. Check that the event line of each frame matches the type in its data."""
     found = []
     for event in SSEDecoder().feed(b"".join(frames)):
         document = json.loads(event.data)

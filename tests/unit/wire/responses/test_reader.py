@@ -319,7 +319,7 @@ def test_unknown_event_is_passed_on() -> None:
         "keepalive",
     ):
         assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
-    # Some backends send these two as events rather than as items.
+    # These two types are usually items, but some backends send them as events.
     flat = ("response.mcp_list_tools", "response.mcp_approval_request")
     for kind in ("response.new_thing.delta", *flat, "x" * 500):
         event = {"type": kind, "sequence_number": 7, "output_index": 3, "item_id": "i", "thing": [1]}
@@ -461,7 +461,7 @@ def test_new_item_id_alone_begins_no_message() -> None:
 
 
 def parts_of(texts: tuple[str, ...], *, numbers: str, said: frozenset[str]) -> list[dict[str, Any]]:
-    """Return the events of a stream with reasoning and a message that consists of these texts.
+    """Return the events of a stream with reasoning and a message that consists of the given texts.
 
     ``said`` selects the events that the backend sends. ``numbers`` selects how text parts are numbered: ``own`` counts
     within each item, ``running`` counts across all items, ``deltas`` counts the deltas, and ``zero`` gives every part

@@ -218,7 +218,8 @@ def test_background_needs_a_stream():
         to_items(read_request({"input": "hi", "tools": [F], **fine}))
 
 
-# The fields of a response that the Open Responses specification requires, except those that depend on the answer.
+# These fields are required in a response by the Open Responses specification. Fields that depend on the answer are not
+# included.
 FROM_REQUEST = {
     "background", "instructions", "max_output_tokens", "max_tool_calls", "model", "parallel_tool_calls",
     "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store",
@@ -238,7 +239,9 @@ def test_echo_defaults():
 
 
 def test_echo_restores_removed_fields():
-    """The response shows fields that were removed for the backend as the client sent them."""
+    """The response contains the fields that toolsim removed from the backend's request, exactly as the client sent
+    them.
+    """
     sent = {
         "model": "m",
         "instructions": "Be good.",

@@ -56,7 +56,9 @@ def record(own: list[Any], output: list[Any]) -> bytes:
     ],
 )
 def test_references_are_found_once(body: dict[str, Any], expected: References) -> None:
-    """Each reference to stored data is returned once. References to items in the same request are not returned."""
+    """Each reference to stored data is returned exactly once. References to items in the same request are not
+    returned.
+    """
     assert references(body) == expected
     if expected:
         assert stored.may_refer_to_stored(json.dumps(body).encode())
@@ -157,8 +159,8 @@ def test_unstored_answer_is_marked() -> None:
 
 
 def test_lost_answer_fails() -> None:
-    """If an answer cannot be stored, its stream ends like that of a failed answer, with an error event and the failed
-    response.
+    """If an answer cannot be stored, its stream ends like the stream of a failed answer, with an error event and the
+    failed response.
     """
     data, body = answer(stream=True)
     *before, error, last = events(with_outcome(data, LOST))
@@ -239,7 +241,7 @@ def test_answer_is_not_a_conversation(end: bytes) -> None:
     ],
 )
 def test_possible_references_are_detected(body: bytes, expected: bool) -> None:
-    """A body is parsed in advance only if it might contain a reference or ask for a background answer."""
+    """A body is parsed in advance only if it might contain a reference or request a background answer."""
     assert may_refer_to_stored(body) is expected
 
 

@@ -58,7 +58,7 @@ DELTAS = (
 
 
 def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
-    """Write these events, and check the format of each frame. Return the events in the frames, and the writer."""
+    """Write the given events, and check the format of each frame. Return the events in the frames, and the writer."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     sent = []
     for event in events:
@@ -145,7 +145,7 @@ def test_any_answer_is_a_valid_stream(parts: list[list[ClientEvent]], reason: An
 
 
 def test_keepalive_can_come_first() -> None:
-    """If a keep-alive precedes all other events, the response is announced before the keep-alive."""
+    """If a keep-alive precedes all other events, the response is announced before it, with ``response.created``."""
     sent, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
     check(sent)
 
