@@ -223,7 +223,7 @@ def test_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
 
 
 async def test_replaced_store_is_closed(tmp_path: Path) -> None:
-    """When a store is replaced or shut down, its pending writes are finished and its files are closed."""
+    """If a store is replaced, or is closed at shutdown, its pending writes are completed and its files are closed."""
     made, file = ResponseStore(), tmp_path / "store"
     made.configure(StoreUrl("sqlite", str(file)))
     stored = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]

@@ -18,7 +18,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quick_steps_take_one_slice() -> None:
-    """If the steps take no time, all their frames are emitted in a single slice."""
+    """If processing takes no time, all frames are emitted in a single slice."""
     assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, TimeSlice())) == [[b"a", b"b", b"c"]]
 
 

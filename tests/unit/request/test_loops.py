@@ -59,8 +59,8 @@ def test_parallel_calls_are_matched_by_id() -> None:
 
 
 def test_loop_is_mentioned_once() -> None:
-    """The prompt mentions a loop only once, when the count reaches half the limit, rounded up. With a limit of 2 or
-    less, the prompt never mentions a loop.
+    """The prompt mentions a loop only once, when the number of repetitions reaches half the limit, rounded up. With a
+    limit of 2 or less, the prompt never mentions a loop.
     """
     for limit, at in ((6, 3), (5, 3), (4, 2), (2, None), (1, None), (0, None)):
         counter, said = LoopCounter(), []

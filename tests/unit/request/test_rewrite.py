@@ -208,8 +208,8 @@ def test_masked_strict_tool_counts():
     ],
 )
 def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
-    """A request that requires a call to a denied tool is refused with status 400, because the call could never be
-    made.
+    """A request that requires a call to a denied tool is refused with status 400, because such a call would never be
+    accepted.
     """
     assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
 

@@ -86,7 +86,6 @@ def test_error_record_is_accepted_only_in_a_further_round():
 
 
 def test_parts_of_one_message_stay_separate():
-    """The text parts of one message remain separate."""
     assert flat(say("user", "one", "two"), say("user", "three")) == [say("user", "one", "two\n\nthree")]
 
 

@@ -224,7 +224,7 @@ def test_client_model_name_is_restored() -> None:
 
 
 def ended(answer: Answer, *events: BackendEvent) -> Ended:
-    """Return the ``Ended`` event, which is the last event of an answer to these backend events."""
+    """Return the ``Ended`` event, which is the last event of an answer, for the given backend events."""
     last = [emitted for event in (*events, Closed()) for emitted in answer.feed(event)][-1]
     assert isinstance(last, Ended)
     return last

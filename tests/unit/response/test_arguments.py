@@ -74,7 +74,7 @@ def test_json_object_is_verbatim(written: ParsedCall, expected: Arguments | None
 
 
 def test_plain_forms_are_required_without_repair() -> None:
-    """With repairs turned off, alternative keys, doubly encoded strings and syntax slips are not accepted as
+    """With repairs turned off, alternative keys, doubly encoded strings and syntax errors are not accepted as
     arguments.
     """
     for written in (

@@ -44,8 +44,8 @@ CASES: dict[str, tuple[str, list[Any]]] = {case["case"]: (case["text"], case["it
 
 
 def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
-    """Return the items that a real client receives if the answer arrives in these chunks. The arguments of calls are
-    parsed.
+    """Return the items that a real client receives if the answer arrives in the given chunks. The arguments of calls
+    are parsed.
     """
     the_plan = plan("responses", "chat", stream, [WRITE, LIST])
     rewriter, frames = rewrite(the_plan, *backend_answer("chat", stream, chunks))
@@ -198,7 +198,7 @@ def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
 
 
 def test_long_blocks_take_linear_time() -> None:
-    """A value or a block that never ends is scanned only a limited number of times."""
+    """A value or a tagged block that never ends is scanned only a limited number of times."""
     scraps = [
         "<use_tool><name>f</name><k>",
         "<tool_call><function=f><parameter=k></tool_call>",

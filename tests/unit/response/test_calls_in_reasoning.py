@@ -104,8 +104,8 @@ def test_reasoning_and_text_equal_the_input(pieces: list[str]) -> None:
 
 
 def test_other_reasoning_is_passed_on_immediately() -> None:
-    """Reasoning is passed on immediately unless it could be part of a call. Once a block has started, it is held
-    back.
+    """Reasoning is sent to the client immediately unless it could be part of a call. Once a tagged block has started,
+    it is held back.
     """
     calls = CallsInReasoning(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
@@ -156,8 +156,8 @@ def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
 
 
 def test_call_in_reasoning_causes_a_warning() -> None:
-    """A call in the reasoning causes a warning. If the backend's answer breaks off, a block that has not ended is sent
-    to the client.
+    """A call in the reasoning causes a warning. If the backend's answer breaks off within a tagged block, the block is
+    sent to the client as it is.
     """
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)

@@ -87,7 +87,7 @@ class Received:
 
 
 def client_events(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
-    """Yield the events that the client receives if the backend's answer arrives in these chunks."""
+    """Yield the events that the client receives if the backend's answer arrives in the given chunks."""
     turn = ResponseRewriter(the_plan, Report(), content_type="text/event-stream")
     for piece in (*pieces, b""):
         for step in turn.events(piece):

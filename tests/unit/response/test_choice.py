@@ -187,8 +187,8 @@ def test_unclosed_call_counts_unless_truncated(text: str, reason: FinishReason, 
 
 
 def test_reason_of_an_early_end_is_reported() -> None:
-    """If toolsim ends the turn early, the report contains the reason. The finish reason is "tool_calls" only if a call
-    was made.
+    """If toolsim ends the turn early, the report contains the reason. The finish reason is "tool_calls" only if the
+    client received a call.
     """
     emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
     assert (emitted[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
@@ -299,8 +299,8 @@ def test_announced_call_that_breaks_ends_incomplete() -> None:
     [ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "web_search_call"}), StructuredCall("add", "{}")],
 )
 def test_items_within_an_announced_call_are_emitted_after_the_call(other: BackendEvent) -> None:
-    """An item that arrives during an announced call is emitted after the call, because clients receive items one after
-    another.
+    """Other content that arrives while an announced call is still open is emitted after this call, because clients
+    receive items one after another.
     """
     behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
     emitted, _, _ = run_events(

@@ -211,8 +211,8 @@ def test_valid_call_next_to_a_broken_one_is_made() -> None:
     ],
 )
 def test_order_of_items_is_kept(item: Any) -> None:
-    """If an item follows a broken call, the text of the call is emitted before the item, and the answer is not
-    retried.
+    """If another item follows a broken call, the text of the call is emitted before this item, so that the order is
+    kept. The answer is not retried.
     """
     emitted, retry, _ = run(asking(), [MISFIT, item])
     assert retry is None
@@ -266,7 +266,7 @@ def test_text_is_held_back_only_with_retries() -> None:
 
 
 def test_oversized_call_is_text() -> None:
-    """The size limit for calls also applies to held-back text. If the text exceeds the limit, it is emitted."""
+    """The size limit for calls also applies to text that is held back. Text that exceeds the limit is emitted."""
     the_plan = asking(policy={"max_tool_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
     assert run(the_plan, list(text))[1] is None

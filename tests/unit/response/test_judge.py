@@ -192,8 +192,8 @@ def test_name_that_matches_two_tools_is_unknown() -> None:
 
 
 def test_namespaced_names() -> None:
-    """The model can write the name of a tool in a namespace with a dot, or without the namespace if this is
-    unambiguous.
+    """For a tool in a namespace, the model can write the namespace and the name with a dot between them. It can omit
+    the namespace if the name is unambiguous.
     """
     tool = Tool("mcp__fs__read", "read", namespace="mcp__fs")
     judge = Judge(plan_for(tool, Tool("other", "other")), Report())
@@ -333,7 +333,9 @@ class TestStructured:
         ],
     )
     def test_leftovers_of_servers_are_repaired(self, name: str, arguments: str, repairs: list[str]) -> None:
-        """If repairs are enabled, leftover markup, doubled arguments, and IDs in place of names are repaired."""
+        """If repairs are enabled, typical errors that servers make in structured calls are repaired: leftover markup,
+        duplicated arguments, and IDs in place of names.
+        """
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall(name, arguments)) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -346,8 +348,8 @@ class TestStructured:
         assert not report.repairs
 
     def test_rejected_call_is_named_up_to_a_leaked_token(self) -> None:
-        """Messages about a rejected call show its tool name up to any leaked token. A name that cannot be shown is
-        replaced by a question mark.
+        """Messages about a rejected call show the tool name that the model wrote, up to the first special token in it.
+        A name that cannot be shown is replaced by a question mark.
         """
         for name, shown in (("read<|channel|>commentary", "read"), ("<|channel|>", "?"), ("a b", "?")):
             judge, report = self.judge()

@@ -1,4 +1,6 @@
-"""Tests for removing a model's leftover markup from structured calls. Data must be kept."""
+"""Tests for structured calls in which a server has left markers of the model's call format. The markers are removed,
+but data must be kept.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ READ = tool("read", path="string", limit="integer")
     ],
 )
 def test_markers_are_removed(arguments: str, becomes: str | None) -> None:
-    """Markers are removed from the ends of string values, and from keys if the schema declares the key without the
-    markers. Other text is unchanged.
+    """Leftover markers are removed from the ends of string values, and from keys if the schema declares the key without
+    the markers. Other text is unchanged.
     """
     assert without_leftovers(arguments, READ) == becomes
 

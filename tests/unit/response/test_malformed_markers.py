@@ -36,8 +36,8 @@ BELOW: list[str] = load("known_failures")["forms_below_95_percent"]
 RECORDED = json.loads(FLOORS.read_text(encoding="utf-8"))
 LIMIT = 0.95
 SECOND_ALONE = ("[TOOL_CALLS] with [ARGS] / 2 / opening marker halved / [TOOL_CALLS] at 0 second half",)
-"""Texts in which the second call is made although the first is not, because no marker shows where the first call ends
-and prose begins.
+"""Texts from which only the second of two calls is parsed, because no marker shows where the first call ends and prose
+begins.
 """
 
 
@@ -163,7 +163,7 @@ def test_outcomes_are_classified(text: str, expected: str) -> None:
 
 
 def test_second_malformed_call_is_never_made_alone() -> None:
-    """If two calls are malformed, the second is not made unless the first is made."""
+    """If two calls are malformed, the second one is not sent to the client unless the first one is."""
     for form in FORMS:
         for case in malformed(form):
             parsed = parse(case.text, TOOLS)

@@ -10,16 +10,16 @@ from toolsim.response.misspelled import Spellings, corrected, misspelled, spelle
 
 @pytest.mark.parametrize("spelling", ["<toolcall>", "<tooll_call>", "<tool_call", "<tool", "_call>", "<tool_c"])
 def test_spellings_with_one_slip_are_accepted(spelling: str) -> None:
-    """A spelling of a marker with one slip is accepted: a character can be missing or doubled, or the marker's end or
-    one half can be missing.
+    """A misspelled marker is recognized if it has a single error: a character is missing or doubled, or the marker's
+    end or one half is missing.
     """
     assert spelling in misspelled("<tool_call>")
 
 
 @pytest.mark.parametrize("other", ["<tool_call>", "<to", "ll>", "<tool_calls>", "<tools>", "<tolcal>"])
 def test_other_spellings_are_not_accepted(other: str) -> None:
-    """The marker itself is not an accepted misspelling. A spelling with other characters, with two slips, or with less
-    than half of the marker is not accepted either.
+    """The correct marker does not count as a misspelling. Text does not count either if it contains other characters,
+    has two errors, or is less than half of the marker.
     """
     assert other not in misspelled("<tool_call>")
 

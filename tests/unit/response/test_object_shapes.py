@@ -71,7 +71,9 @@ SCHEMA = compile_schema(
     ],
 )
 def test_numbered_keys_stay_if_the_schema_allows_them(others: dict[str, object]) -> None:
-    """A numbered key such as ``city2`` remains in one call if the schema explicitly allows additional keys."""
+    """A call with a numbered key such as ``city2`` remains a single call if the schema explicitly allows additional
+    keys.
+    """
     text = '{"city": "a", "city2": "b"}'
     for told in (others, {}, {"additionalProperties": False}):
         schema = compile_schema({"type": "object", "properties": {"city": {"type": "string"}}, **told})

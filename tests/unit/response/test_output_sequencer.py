@@ -85,7 +85,7 @@ def test_endless_whitespace_is_not_held_back() -> None:
 
 
 def test_fence_mark_is_held_back_with_the_whitespace() -> None:
-    """The opening line of a code fence around a block is held back together with the whitespace."""
+    """If a tagged block is in a code fence, the opening line of the fence is held back together with the whitespace."""
     gap = Gap()
     gap.hold_mark("```xml\n")
     assert gap.hold("\n")
@@ -93,7 +93,7 @@ def test_fence_mark_is_held_back_with_the_whitespace() -> None:
 
 
 def said(client: str, *steps: str, **policy: str) -> str:
-    """Return the text that the client receives for these steps, in which "|" ends a message and "?" stands for
+    """Return the text that the client receives for the given steps. The step "|" ends a message, and "?" stands for
     reasoning.
     """
     choice = new_choice((chat if client == "chat" else responses)(policy=policy))

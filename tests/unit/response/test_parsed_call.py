@@ -185,7 +185,9 @@ def test_unescaping_an_escaped_value_returns_the_value(text: str) -> None:
     ],
 )
 def test_trim_removes_a_newline_at_both_ends(text: str, trimmed: str) -> None:
-    """If both ends of the text have a newline, one is removed from each. Otherwise, the text is unchanged."""
+    """If the text both begins and ends with a newline, one newline is removed from each end. Otherwise, the text is
+    unchanged.
+    """
     assert trim(text) == trimmed
 
 

@@ -87,7 +87,6 @@ def test_invalid_escape_stops_the_preview(tail: str) -> None:
 
 
 def test_abandoned_preview_emits_no_more_text() -> None:
-    """After a preview is abandoned, it emits no more text."""
     reader, _ = preview('{"name":"f","arguments":{"a":1')
     reader.give_up()
     assert reader.tool is None

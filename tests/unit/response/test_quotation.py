@@ -94,7 +94,7 @@ def test_pieces_equal_the_text(parts: list[str], data: st.DataObject) -> None:
 
 
 def test_possibly_quoted_block_is_not_announced() -> None:
-    """No fragments are emitted for a block that might be quoted, because a fragment would announce a call to the
+    """No fragments are emitted for a tagged block that might be quoted, because a fragment would announce a call to the
     client.
     """
     for text in TEXT[:-2]:

@@ -182,8 +182,8 @@ def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
 @each("arguments", ["buffered", "incremental"])
 @each("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
 def test_splits_do_not_change_a_quoted_call(form: str, arguments: str, client: ApiName) -> None:
-    """A quoted call remains the same text, streamed or not, with incremental arguments or not, and wherever the text is
-    split.
+    """A quoted call remains the same text wherever it is split. This is true for streamed and non-streamed answers, and
+    for incremental and buffered arguments.
     """
     text = f"The page says:\n\n{FORMS[form]}"
     for stream in (False, True):
@@ -297,8 +297,8 @@ def test_options_that_prevent_quoted_calls(policy: dict[str, Any]) -> None:
 
 
 def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
-    """A genuine call next to a quoted call is made, even in the same block. A list of calls, however, is treated as a
-    unit.
+    """A genuine call next to a quoted call is sent to the client, even if both are in the same block. A list of calls,
+    however, is treated as a unit.
     """
     quoted, own = one("delete_file", path="a.txt")[11:-12], one("now")[11:-12]
     plan = plan_for([quoted])
@@ -326,8 +326,8 @@ def test_quoted_call_of_a_strict_tool_is_text() -> None:
 
 
 def test_call_copied_from_find_tools_is_made() -> None:
-    """A call copied from the output of toolsim's find_tools is made, because this output shows the model how to call
-    the tool.
+    """A call copied from the output of toolsim's find_tools does not count as quoted, because this output shows the
+    model how to call the tool.
     """
     entry = one("now")
     assert answered(plan_for([entry], calls=[("find_tools", {"names": ["now"]})]), entry)[0].items[0][0] == "call"

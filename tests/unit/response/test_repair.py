@@ -1,4 +1,4 @@
-"""Tests for repairs. Slips are corrected, and all other text remains unchanged."""
+"""Tests for repairs of JSON. Small errors are corrected, and all other text remains unchanged."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_missing_closing_brackets_are_added(value: Any) -> None:
     ],
 )
 def test_slips_are_corrected_in_place(text: str, mended: str) -> None:
-    """Each slip is corrected where it occurs, and the surrounding text remains unchanged."""
+    """Each small error is corrected where it occurs, and the surrounding text remains unchanged."""
     got = repair_json(text)
     assert got is not None
     assert got.text == mended
@@ -169,5 +169,7 @@ NAMES = [
     ],
 )
 def test_misspelled_name_must_match_one_tool(written: str, fit: str | None) -> None:
-    """A misspelled name is matched to a tool only if no other tool matches as well. A smaller slip takes precedence."""
+    """A misspelled tool name is matched to a tool only if no other tool matches equally well. A smaller difference
+    takes precedence.
+    """
     assert fit_name(written, NAMES) == fit

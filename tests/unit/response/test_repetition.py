@@ -60,8 +60,8 @@ def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, l
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("strict", [False, True])
 def test_truncated_loop_calls_once(kind: str, strict: bool) -> None:
-    """If a list was cut off while it repeated a call, the repeated call is made once. With fewer than three
-    repetitions, the list is text.
+    """If a list of calls was cut off while the model repeated one call, the client receives this call once. With fewer
+    than three repetitions, the list is text.
     """
     head = f"{LISTS[kind][0]}{D20},\n    "
     text = head + ",\n    ".join([D6] * (CUT + 2))
@@ -79,8 +79,8 @@ def test_truncated_loop_calls_once(kind: str, strict: bool) -> None:
     [', {"name": "roll", "arguments": {"sides": 8', ", [", ', {"type"', ', {"name": "roll", "arguments": {}'],
 )
 def test_different_item_ends_the_loop(rest: str) -> None:
-    """If another item follows the repetitions in a list that was cut off, the list is text, because its remaining items
-    are unknown.
+    """If a different item follows the repetitions in a list that was cut off, the list is text, because the items after
+    the cut are unknown.
     """
     text = "[" + ", ".join([D6] * CUT) + rest
     assert same_however_cut(text) == (text, [], "length")
@@ -89,15 +89,15 @@ def test_different_item_ends_the_loop(rest: str) -> None:
 @each("kind", LISTS)
 @each("times", [1, 2, CUT, ENDLESS - 1])
 def test_complete_list_keeps_its_calls(kind: str, times: int) -> None:
-    """In a complete list, all calls are made, even repeated ones, because the model closed the list itself."""
+    """In a complete list, all calls are kept, even repeated ones, because the model closed the list itself."""
     head, tail = LISTS[kind]
     for reason in ("stop", "length"):
         assert same_however_cut(head + ", ".join([D6] * times) + tail, reason)[1] == [A] * times
 
 
 def test_only_truncated_list_is_a_loop() -> None:
-    """A list counts as a loop only if it was cut off. If the model stopped after an item, only the closing bracket is
-    missing, and all calls are made.
+    """A list of calls counts as a loop only if it was cut off. If the model stopped after an item, only the closing
+    bracket is missing, and all calls are kept.
     """
     text = "[" + ", ".join([D6] * CUT)
     assert same_however_cut(f"{text}, {D6[:9]}", "stop")[1] == []
@@ -107,7 +107,9 @@ def test_only_truncated_list_is_a_loop() -> None:
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("kind", LISTS)
 def test_endless_loop_ends_the_answer(client: ApiName, kind: str) -> None:
-    """An endless repetition of a call ends the answer. The call is made once, regardless of the text that follows."""
+    """If the model repeats a call endlessly, the answer ends. The client receives the call once, regardless of the text
+    that follows.
+    """
     text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
     for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):
         prose, calls, reason, report = client_output(chunks, "stop", client)
@@ -131,7 +133,9 @@ def test_blocks_are_emitted_one_by_one() -> None:
 
 @given(st.sampled_from([head for head, _ in LISTS.values()]), st.lists(st.sampled_from(SCRAPS), max_size=9), st.data())
 def test_pieces_equal_the_text_at_any_split(head: str, scraps: list[str], data: st.DataObject) -> None:
-    """Even if the text contains loops, its segments add up to the text and do not depend on where it is split."""
+    """Even if a text contains loops, the segments parsed from it add up to the text, and do not depend on where the
+    text is split.
+    """
     text = head + "".join(scraps)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=5)))
     found = []

@@ -50,7 +50,7 @@ def test_cases_are_read_as_expected(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_unread_case_runs_no_unexpected_call(name: str) -> None:
-    """A case that is not parsed as expected remains text. An unexpected call is made only in the cases that ``WRONG``
+    """A case that is not parsed as expected remains text. Unexpected calls are parsed only in the cases that ``WRONG``
     lists.
     """
     case = CASES[name]

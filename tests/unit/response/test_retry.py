@@ -44,7 +44,7 @@ def round_of(*tools: Any, retries_allowed: frozenset[str] = CALL_FAULTS, **field
 def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report, Answer]:
-    """Return the events for these deltas, the retry, if any, the report, and the answer object."""
+    """Feed the given deltas. Return the events, the retry (if any), the report, and the answer object."""
     answer = answer_for(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -118,7 +118,7 @@ def test_announced_call_is_not_retried() -> None:
 
 
 def test_block_without_a_call_is_text() -> None:
-    """A block that does not contain a call is text, and does not end the answer."""
+    """A tagged block that does not contain a call is text, and does not end the answer."""
     text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
     emitted, retry, *_ = run(round_of(), text)
     assert retry is None

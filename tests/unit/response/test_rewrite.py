@@ -559,8 +559,8 @@ def test_messages_around_other_items_are_separated(between: Step, stream: bool) 
 
 @each_client
 def test_call_in_a_message_after_another_item(client: ApiName) -> None:
-    """A call at the beginning of a message that follows another item is recognized, although the client receives no
-    empty line.
+    """A call at the beginning of a message is recognized even if another item precedes the message. In this case, the
+    client receives no empty line between the messages.
     """
     body = WHOLE["responses"](["Hi", Thought("hm"), BARE], "stop")
     seen = read(client, False, rewrite(plan(client, "responses", False, [WEATHER]), "application/json", body)[1])

@@ -8,7 +8,9 @@ from toolsim.response.segments import Block, characters_within, joined, split_en
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])
 def test_block_consists_of_its_parts(closing: str) -> None:
-    """The raw text of a block is its opening tag, its body and its closing tag, exactly as the model wrote them."""
+    """The raw text of a tagged block consists of its opening tag, its body and its closing tag, exactly as the model
+    wrote them.
+    """
     assert Block("json", "<t>", ' {"a":1}', closing).raw == f'<t> {{"a":1}}{closing}'
 
 

@@ -140,7 +140,7 @@ def test_rule(name: str, size: int) -> None:
 
 @each("name", CASES)
 def test_rule_at_every_split(name: str) -> None:
-    """The segments are the same wherever the text is split in two."""
+    """The example for each rule yields the same segments wherever its text is split in two."""
     text, pieces = CASES[name]
     for cut in range(len(text) + 1):
         assert parse([text[:cut], text[cut:]]) == pieces, cut
@@ -157,8 +157,8 @@ def test_rule_at_every_split(name: str) -> None:
     ],
 )
 def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: int) -> None:
-    """If a block exceeds the limit, text is emitted up to the limit in bytes, without splitting a character (rule
-    9).
+    """If a tagged block exceeds the size limit, its text is emitted up to the limit in bytes, without splitting a
+    character (rule 9).
     """
     text = f"{T}{body}{E} {T}{CALL}{E}"
     pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)
@@ -238,9 +238,7 @@ def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
-    """If the length of a body in bytes equals the limit, it is a block. If it exceeds the limit by one byte, it is
-    oversized.
-    """
+    """A tagged block can have a body of exactly the maximum size in bytes. With one more byte, it is oversized."""
     for text in (block.raw, f"a {block.raw} b", f"{block.raw}{block.raw}"):
         limit = len(block.body.encode())
         chunks = [text[at : at + size] for at in range(0, len(text), size)]
@@ -253,9 +251,7 @@ def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
 @pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_limit_counts_bytes_of_a_broken_block(body: str, size: int) -> None:
-    """The limit counts bytes: a broken body is oversized if it exceeds the limit in bytes, even if it has fewer
-    characters (rule 9).
-    """
+    """The size limit counts bytes rather than characters, even for a broken block (rule 9)."""
     text = f"{T}{body}{E}"
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     first, *_ = parse(chunks, limit=20)

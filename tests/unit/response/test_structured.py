@@ -1,5 +1,5 @@
-"""Tests for items in a backend's answer that belong to client tools. An item is passed on only if its tool is
-offered.
+"""Tests for items in a backend's answer that are calls to client tools, such as shell calls. An item is passed on only
+if its tool is offered.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def play(item: dict[str, Any], announced: bool, tools: list[Tool], **policy: Any
 def test_item_of_an_unoffered_tool_is_text(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """If an item's tool is not offered, the item reaches the client as text and is counted as dropped."""
+    """If an item is a call to a tool that is not offered, it reaches the client as text, and is counted as dropped."""
     emitted, report = play(item, announced, tools, **policy)
     assert [type(event) for event in emitted] == [TextDelta, Ended]
     assert "rm x" in emitted[0].text or "click" in emitted[0].text
@@ -78,14 +78,14 @@ def test_item_of_an_unoffered_tool_is_text(
 def test_item_of_an_offered_or_hosted_tool_passes(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """An item is passed on unchanged if its tool is offered, or if the backend has run the tool."""
+    """An item is passed on unchanged if it is a call to an offered tool, or if the backend has run the tool."""
     emitted, report = play(item, announced, tools, **policy)
     assert [event.item for event in emitted if isinstance(event, HostedEnded | PassThrough)] == [item]
     assert report.dropped_calls == []
 
 
 def test_unoffered_item_next_to_a_strict_tool_is_a_violation() -> None:
-    """If any tool is strict, an item whose tool is not offered is a violation."""
+    """If any tool is strict, an item that is a call to a tool that is not offered is a violation."""
     emitted, _ = play(SHELL, True, [tool("add", True, a="number")])
     assert isinstance(emitted[0], Failed)
 

@@ -119,7 +119,7 @@ def test_opening_fence_line_is_skipped(text: str, final: bool, end: int | None) 
     ],
 )
 def test_foreign_closing_tag_ends_a_block(text: str, end: int, at_last: int) -> None:
-    """A block ends at the closing tag of another form as well. A closing tag that is incomplete is held back."""
+    """A tagged block also ends at the closing tag of another call form. An incomplete closing tag is held back."""
     closing = "</t>"
     if text == "</function>\n</t>":
         end = at_last = 16

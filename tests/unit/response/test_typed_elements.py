@@ -79,7 +79,7 @@ def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expec
 
 @pytest.mark.parametrize("element", [("place", "{'lat': 1.5}"), ("list", "[7,]")])
 def test_value_with_a_slip_stays_text_without_repairs(element: tuple[str, str]) -> None:
-    """With repairs turned off, a value with a slip remains text, but Python literals such as ``True`` are still
+    """With repairs turned off, a value with a syntax error remains text, but Python literals such as ``True`` are still
     converted.
     """
     assert typed(element, repair=False) == Json("{" + ":".join(map(json.dumps, element)) + "}", dict([element]))

@@ -1,5 +1,5 @@
-"""Tests for malformed blocks when a strict tool is offered. A block on separate lines makes the answer fail, and any
-other block is text.
+"""Tests for malformed tagged blocks when a strict tool is offered. The answer fails if a malformed block is on separate
+lines. Any other malformed block is text.
 """
 
 from __future__ import annotations

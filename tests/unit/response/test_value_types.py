@@ -33,7 +33,7 @@ APIS: tuple[ApiName, ...] = ("chat", "responses", "messages")
 
 
 def tool_with(schema: dict[str, Any], *, strict: bool = False) -> Tool:
-    """Return a tool whose only argument, ``value``, has this schema."""
+    """Return a tool whose only argument, ``value``, has the given schema."""
     parameters = {"$defs": TABLE["defs"], "type": "object", "properties": {"value": schema}, "required": ["value"]}
     return Tool("f", "f", parameters=parameters, strict=strict)
 
@@ -181,7 +181,7 @@ def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> 
 
 
 def strings(value: Any) -> set[str]:
-    """Return all strings in a value, including those in JSON within its strings."""
+    """Return all strings in a value. If a string contains JSON, the strings in this JSON are included."""
     match value:
         case str():
             try:

@@ -176,7 +176,7 @@ def test_native_body_is_the_same_object(body: dict[str, Any]) -> None:
 
 
 def test_call_in_two_forms_is_kept_once() -> None:
-    """If a message contains the same call both in a block and in ``tool_calls``, the call is kept only once."""
+    """If a message contains the same call both in a content block and in ``tool_calls``, the call is kept only once."""
     message = {**CLAUDE["messages"][2], "tool_calls": NATIVE["messages"][2]["tool_calls"]}
     (read,) = as_chat({"model": "m", "messages": [message]})["messages"]
     assert len(read["tool_calls"]) == 1

@@ -47,7 +47,9 @@ def test_call_is_an_item_of_its_type(kind: Any, arguments: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
 def test_schemas_are_valid(kind: str) -> None:
-    """Each schema of a local tool is valid and rejects arguments that the tool's item cannot represent."""
+    """Each schema of a local tool is valid, and rejects arguments that cannot be represented in the item for a call to
+    this tool.
+    """
     validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
     validator.check_schema(validator.schema)
     for wrong in ({}, {"commands": "ls"}, {"command": []}, {"operation": "move", "path": "a"}, {"query": 1}):

@@ -51,7 +51,6 @@ def test_missing_style_sheet_is_logged(tmp_path: Path, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("live", [True, False])
 def test_hiding_a_flow_does_not_abort_it(live: bool) -> None:
-    """Hiding a flow from mitmweb's list does not abort its exchange."""
     view: Any = View()
     with taddons.context(view):
         flow, other = tflow.tflow(), tflow.tflow()

@@ -33,7 +33,7 @@ def own(tmp_path: Path, **texts: str) -> dict[str, str]:
 
 
 def settings(environment: dict[str, str], *specs: str) -> Settings:
-    """Return the settings that result from these ``--set`` options in this environment."""
+    """Return the settings that result from the given ``--set`` options and environment."""
     options = Options()
     register(Loader(SimpleNamespace(options=options)), {})
     options.set(*specs)

@@ -440,8 +440,8 @@ def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> N
 
 
 def test_call_is_announced_at_its_first_fragment() -> None:
-    """A call is announced only once, at its first fragment. Text that follows this fragment therefore cannot end the
-    turn.
+    """A call is announced only once, as soon as its first fragment arrives. Otherwise, text that follows the fragment
+    could end the turn.
     """
     first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
     more = {"index": 0, "function": {"arguments": "}"}}

@@ -152,8 +152,8 @@ def test_arguments_sent_as_an_object_keep_their_digits(number: str) -> None:
 
 
 def test_text_in_the_start_event_precedes_deltas() -> None:
-    """Text in a block's start event precedes the text in its deltas. A text delta is accepted even if its block has no
-    start event.
+    """Text in the start event of a content block precedes the text in its deltas. A text delta is accepted even if
+    there was no start event.
     """
     assert told(start(0, "text", text="a"), delta(0, "text_delta", text="b"), delta(5, "text_delta", text="c")) == [
         *(TextDelta("a"), TextDelta("b"), TextDelta("c"))

@@ -54,7 +54,6 @@ def test_terminator_has_no_number() -> None:
 
 
 def test_non_streamed_answer_has_no_events() -> None:
-    """No events are created for a non-streamed answer."""
     events = EventStream(is_on=False)
     events.start_deltas("d", {})
     events.delta("a")

@@ -443,8 +443,8 @@ def test_texts_of_two_messages_are_separated() -> None:
 
 
 def test_alternating_messages_are_separated_once() -> None:
-    """If the deltas of two messages alternate, the messages are separated only once. A refusal does not cause a
-    separator.
+    """If the deltas of two messages alternate, only one separator is inserted between the messages. No separator is
+    inserted for a refusal.
     """
     emitted = stream(delta("A", 0), delta("C", 1), delta("B", 0), delta("D", 1), DONE)
     assert emitted == [TextDelta("A"), NextMessage(), TextDelta("C"), TextDelta("B"), TextDelta("D"), *END]
