@@ -1,4 +1,4 @@
-"""Access of requests to MCP servers."""
+"""The rules that determine which requests can use MCP servers."""
 
 from __future__ import annotations
 

@@ -119,7 +119,9 @@ def test_missing_bytes_are_counted():
 
 
 def test_saved_exchange_keeps_both_sides():
-    """Both sides are kept when a flow is saved to a file and loaded again."""
+    """The client's side and the backend's side of an exchange are both kept when its flow is saved to a file and loaded
+    again.
+    """
     recorder, flow = BodyRecorder(), exchanged(content=None)
     recorder.begin(Response.make(200))
     recorder.received.add(b"raw \xff\x00")

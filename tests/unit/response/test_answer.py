@@ -61,8 +61,8 @@ def test_backend_is_cut_off_after_every_choice_has_ended() -> None:
 
 
 def test_backend_that_ends_normally_is_not_cut_off() -> None:
-    """Whitespace after the calls does not count as text, so a backend that ends normally is not cut off. Any usage that
-    it sends is passed on.
+    """Whitespace after the calls does not count as text, so toolsim reads the backend's stream to its normal end. Token
+    counts that the backend sends there reach the client.
     """
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
@@ -85,7 +85,9 @@ def test_failure_releases_only_held_back_text() -> None:
 
 
 def test_strict_failure_cuts_off_the_backend() -> None:
-    """If a call violates a strict tool's schema, the answer ends with an error, and the backend's stream is cut off."""
+    """If a call violates a strict tool's schema, the answer ends with an error, and toolsim stops reading the backend's
+    stream.
+    """
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, answer = run_events(
         the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()]
@@ -116,8 +118,8 @@ def test_leading_whitespace_and_dropped_tail_are_withheld() -> None:
 
 
 def test_blocks_are_reported_by_choice() -> None:
-    """For each choice, blocks are reported with their positions in the text of that choice. A violation is reported as
-    a failure.
+    """Tagged blocks are reported separately for each choice, with their positions in the text of this choice. A block
+    that violates a strict tool's schema is reported as a failure.
     """
     _, report, _ = run_events(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
     assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
@@ -153,7 +155,7 @@ def test_failure_after_a_responses_call_is_an_error() -> None:
 
 
 def test_failure_before_a_call_of_any_choice_is_an_error() -> None:
-    """If the backend fails while any of the choices has no call yet, the answer ends with an error."""
+    """If the backend fails while at least one of the choices has no call yet, the answer ends with an error."""
     emitted, _, _ = run_events(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
     assert isinstance(emitted[-1], Failed)
 
@@ -203,8 +205,8 @@ def test_call_after_an_early_end_is_dropped() -> None:
 
 
 def test_violation_is_judged_at_the_end() -> None:
-    """An invalid call to a strict tool causes an error even if its closing tag is missing. The call is judged at the
-    end of the input.
+    """An invalid call to a strict tool causes an error even if its closing tag is missing. Such a call is checked at
+    the end of the answer.
     """
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
     emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
@@ -214,8 +216,8 @@ def test_violation_is_judged_at_the_end() -> None:
 
 
 def test_client_model_name_is_restored() -> None:
-    """If the backend uses another name for the model, the answer contains the client's name. Otherwise it contains the
-    name that the backend sent.
+    """If the model has another name at the backend, the answer contains the name that the client used. Otherwise, the
+    answer contains the name that the backend sent.
     """
     events = [Opened(model="qwen"), TextDelta("Hi"), Finished("stop"), Closed()]
     for name, model in (("qwen", None), ("", "qwen")):

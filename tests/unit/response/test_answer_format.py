@@ -80,8 +80,8 @@ def test_case(case: dict[str, Any]) -> None:
 
 @every_case
 def test_nonconforming_answer_is_retried(case: dict[str, Any]) -> None:
-    """If retries are allowed, a nonconforming answer is held back and retried, and a conforming answer is not
-    affected.
+    """If retries are allowed, an answer that does not conform to the requested format is held back and retried. A
+    conforming answer is not affected.
     """
     text, the_plan = case["text"], plan_of(case["format"], retries_allowed=FAULTS)
     for chunks in ([text], list(text)):
@@ -132,7 +132,9 @@ def test_truncated_answer_is_not_retried() -> None:
 @each("finish", ["stop", "length"])
 @each("words", ["", "Let me look.\n"])
 def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words: str) -> None:
-    """An incomplete call is retried as a faulty call, rather than as an answer in the wrong format."""
+    """If an answer that should be JSON contains an incomplete call, the retry is about the faulty call rather than
+    about the format.
+    """
     text = f"{words}<tool_call>{CALL[:-9]}"
     _, _, retry = answer(plan_of("report", retries_allowed=FAULTS), list(text), finish)
     assert retry is not None

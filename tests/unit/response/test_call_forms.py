@@ -62,7 +62,9 @@ def test_case(name: str) -> None:
 
 
 def pieces(chunks: list[str]) -> list[Segment]:
-    """Return the sentinel's segments for text that arrives in ``chunks``, with adjacent prose joined."""
+    """Return the segments (prose and tagged blocks) that the sentinel finds in text that arrives in ``chunks``.
+    Adjacent prose is joined.
+    """
     sentinel = Sentinel(foreign=True)
     found: list[Segment] = []
     for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
@@ -189,7 +191,9 @@ WORDS = [*FOREIGN, *filter(None, FOREIGN.values()), *SCRAPS, TAG, "</tool_call>"
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=16).map("".join), st.data())
 def test_any_text_at_any_split(text: str, data: st.DataObject) -> None:
-    """Text that consists of tags and fragments is segmented without loss, and in the same way wherever it is split."""
+    """Text that consists of tags and fragments is split into segments without loss, and in the same way wherever it is
+    divided into chunks.
+    """
     whole = pieces([text])
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text  # type: ignore[union-attr]
     assert pieces(list(text)) == whole

@@ -85,8 +85,8 @@ def test_calls_stay_reasoning_next_to_other_content(behind: list[BackendEvent]) 
 
 
 def test_calls_stay_reasoning_before_text() -> None:
-    """A call remains in the reasoning if text follows. Whitespace does not count as text, and is emitted before the
-    call.
+    """A call at the end of the reasoning remains reasoning if the answer's text follows. Whitespace does not count as
+    text, and is emitted before the call.
     """
     assert taken([CALL], TextDelta("Hi"), Closed()) == (CALL, "Hi")
     calls = CallsInReasoning(Sentinel())
@@ -138,8 +138,8 @@ def items_of(steps: Sequence[Step], **fields: Any) -> list[list[Any]]:
 
 
 def test_unknown_call_becomes_text_or_stays_reasoning() -> None:
-    """A call to an unknown tool in the reasoning becomes text. It remains reasoning if the answer has other content or
-    if the request has no tools.
+    """A call to an unknown tool in the reasoning becomes part of the answer's text. It remains reasoning if the answer
+    has other content or if the request has no tools.
     """
     unknown = CALL.replace("get_weather", "get_time")
     for steps, text in (

@@ -78,9 +78,9 @@ class Received:
 
     @property
     def whole(self) -> tuple[str, str, list[list[str]], str]:
-        """The complete answer. Its calls are sorted, because a call in text is counted before it is emitted.
-
-        Whitespace around arguments is removed, because a call can arrive both as text and as a structured call.
+        """The complete answer in a form that can be compared. The calls are sorted, because a call in text is counted
+        before it is emitted. Whitespace around arguments is removed, because a call can arrive both as text and as a
+        structured call.
         """
         calls = sorted([name, arguments.strip(), status] for name, arguments, status in self.calls)
         return self.text, self.thought, calls, self.end
@@ -192,8 +192,8 @@ def test_incremental_and_buffered_answers_are_equal(
     if expected.is_corrected:  # The types of arguments that the client has already received cannot be corrected.
         assert [call[0] for call in seen.calls] == [call[0] for call in expected.calls]
         return
-    # The remaining differences are due to announced calls that turned out not to be calls. The client sees them end as
-    # incomplete.
+    # The remaining differences concern announced calls that turned out not to be calls. The client receives them with
+    # the status "incomplete".
     broken = [call for call in seen.calls if call[2] == "incomplete"]
     assert broken
     assert seen.end in ("length", "invalid_tool_call")
@@ -266,7 +266,9 @@ def test_splits_at_any_byte_yield_the_same_events(backend: ApiName) -> None:
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
 def test_repeated_frames_yield_the_same_answer(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames that are recognized by their bytes, without being parsed, result in the same answer as parsed frames."""
+    """For repeated frames, only the changed bytes are decoded. The answer is the same as if each frame were parsed in
+    full.
+    """
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
     long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
     body = BODIES[backend]([long, SUM, Emitted("note", long.arguments[:-5], 3)], "length")
@@ -287,7 +289,7 @@ def test_repeated_frames_yield_the_same_answer(backend: ApiName, how: str, monke
 
 
 def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
-    """Return the events with adjacent texts joined, because the text of one write can be split across several
+    """Return the events with adjacent texts joined, because text that arrives together can be split across several
     events.
     """
     found: list[ClientEvent] = []
@@ -307,8 +309,8 @@ def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
 def test_calls_of_one_tool_without_ids_stay_separate(
     client: ApiName, place: dict[str, Any], named: str, before: int
 ) -> None:
-    """Two calls to the same tool without IDs remain separate and complete, even if their frames are recognized by their
-    bytes.
+    """Two calls to the same tool without IDs remain separate and complete, even if their frames are recognized as
+    repeated frames and not parsed in full.
     """
     calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]
     for size in (2, 99):
@@ -391,8 +393,8 @@ def test_events_conform_to_the_specification(backend: ApiName, last: str) -> Non
     "step", [Emitted("add", '{"a":1,}'), '<tool_call>{"name":"add","arguments":{"a":"1"}}</tool_call>']
 )
 def test_non_streamed_answer_is_repaired(backend: ApiName, step: Step) -> None:
-    """A call in a non-streamed answer is repaired even if incremental arguments are enabled, because it is sent only
-    when complete.
+    """A call in a non-streamed answer is repaired even if incremental arguments are enabled, because the client
+    receives the call only when it is complete.
     """
     the_plan = plan("responses", backend, False, TOOLS, policy={"stream_arguments": "incremental"})
     rewriter, chunks = rewrite(the_plan, "text/event-stream", BODIES[backend]([step], "tool_calls"), 40)

@@ -130,8 +130,8 @@ def test_value_is_checked_against_a_property_schema() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_pause_does_not_spend_the_budget(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Garbage collection that runs while a schema is compiled or checked is not charged to the time budget. A valid
-    call to a strict tool is still accepted, and the next call is still checked.
+    """If Python's garbage collection runs during a check, its time is not charged to the time budget. A valid call to a
+    strict tool is still accepted, and the next call is still checked.
     """
 
     def interrupted(parameters: Mapping[str, Any]) -> Validator:

@@ -34,8 +34,8 @@ from toolsim.response.retry import NO_CALL
 
 
 def test_refusal_after_a_call_ends_the_turn() -> None:
-    """With stop-after-tools, a refusal after a call ends the turn just as text does, because the client sees the
-    refusal as text.
+    """If text after a call ends the turn, a refusal after a call does so too, because the client sees the refusal as
+    text.
     """
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
@@ -53,8 +53,8 @@ def test_reasoning_between_calls_does_not_end_the_turn() -> None:
 
 
 def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
-    """If only one call is allowed, a backend that ends right after its call is not cut off, and its usage is passed
-    on.
+    """If only one call is allowed and the backend ends right after this call, its stream is read to the end, and its
+    token counts reach the client.
     """
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
     emitted, report, answer = run_events(chat(one_call=True), events)
@@ -64,8 +64,8 @@ def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
 
 
 def test_dropped_calls_do_not_cut_off_the_backend() -> None:
-    """Without stop-after-tools, the backend is not cut off when calls are dropped. The report names the dropped calls
-    and is marked as truncated.
+    """If text after a call does not end the turn, toolsim continues to read the backend's stream after it has dropped a
+    call. The report names the dropped calls and is marked as truncated.
     """
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
@@ -98,8 +98,8 @@ def test_call_beyond_the_limit_cuts_off_at_its_opening_tag() -> None:
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_excess_broken_call_is_not_an_error(api: ApiName, broken: str) -> None:
-    """After the last allowed call, a broken call to a strict tool is dropped without an error, wherever the text is
-    split.
+    """Once the limit on calls has been reached, a broken call to a strict tool is dropped without an error, wherever
+    the text is split.
     """
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
     for size in (1, 7, len(text)):
@@ -223,7 +223,9 @@ def test_each_choice_has_its_events() -> None:
 
 
 def test_legacy_functions_allow_one_call() -> None:
-    """The legacy form of functions allows only one call, so the turn ends after the first."""
+    """The legacy ``functions`` of the chat API allow only one call per answer, so the turn ends after the first
+    call.
+    """
     emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.is_cut
@@ -239,7 +241,7 @@ def test_endless_whitespace_is_text() -> None:
 
 
 def test_markup_is_text_without_tools() -> None:
-    """Without tools, markup is passed on as text, byte for byte."""
+    """If the request has no tools, markup such as ``<tool_call>`` reaches the client as text, byte for byte."""
     emitted, _, _ = run_events(
         dataclasses.replace(responses(), tools=()), [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Closed()]
     )
@@ -263,7 +265,9 @@ def test_arguments_stream_as_they_arrive() -> None:
 
 
 def test_first_call_of_a_list_is_streamed() -> None:
-    """The first call in a list is streamed incrementally. The other calls follow when the block is complete."""
+    """The first call in a list is streamed incrementally. The other calls follow when the tagged block with the list is
+    complete.
+    """
     text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
     starts = [at for at, event in enumerate(emitted) if isinstance(event, CallStarted)]
@@ -318,8 +322,8 @@ def test_items_within_an_announced_call_are_emitted_after_the_call(other: Backen
 
 @pytest.mark.parametrize(("waiting", "reason"), [(client_calls.MAX_WAITING, "tool_calls"), (2_000, "length")])
 def test_number_of_waiting_calls_is_limited(waiting: int, reason: EndReason) -> None:
-    """Calls that arrive during an open call wait for its end. If too many wait, the open call is broken off, so that no
-    single step emits too many events.
+    """Calls that arrive while an announced call is open wait until this call ends. If too many calls wait, the open
+    call is broken off, so that the waiting calls are not all emitted in one long step.
     """
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
@@ -362,9 +366,7 @@ def test_nothing_is_retried_after_a_broken_call() -> None:
 
 
 def test_failure_at_the_end_is_the_last_event() -> None:
-    """If the answer fails at the end of the input, the error is its only event. Whitespace that was held back is
-    dropped.
-    """
+    """If the answer fails when its input ends, only the error is emitted. Whitespace that was held back is dropped."""
     broken = CALL.removesuffix("</tool_call>").replace("1", '"x"')
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, _ = run_events(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
@@ -373,8 +375,8 @@ def test_failure_at_the_end_is_the_last_event() -> None:
 
 
 def test_blocks_are_reported_with_position_and_outcome() -> None:
-    """For each block, the report contains the outcome and the position in the choice's text, wherever the text is
-    split.
+    """For each tagged block, the report contains the outcome and the position in the choice's text, wherever the text
+    is split.
     """
     comma = CALL.replace("1}", "1,}")
     unknown = CALL.replace("add", "gone")
@@ -395,7 +397,7 @@ def test_blocks_are_reported_with_position_and_outcome() -> None:
 
 
 def test_report_is_bounded() -> None:
-    """The report contains at most 1,000 blocks, so that a very long answer cannot exhaust the memory."""
+    """The report lists at most 1,000 tagged blocks, so that a very long answer cannot exhaust the memory."""
     _, report, _ = run_events(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
@@ -424,7 +426,9 @@ def test_unclosed_call_is_text_if_the_backend_fails() -> None:
 
 
 def test_violation_message_belongs_to_its_choice() -> None:
-    """If there are several choices, the message about a strict violation is added to the choice with the violation."""
+    """If an answer has several choices, the error about a strict tool's violated schema is added to the choice in which
+    the call occurred.
+    """
     strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
     emitted, _, _ = run_events(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
     [words] = [event for event in emitted if isinstance(event, TextDelta)]
@@ -432,7 +436,7 @@ def test_violation_message_belongs_to_its_choice() -> None:
 
 
 def test_broken_call_determines_the_finish_reason() -> None:
-    """After a broken call, the finish reason is "length". "tool_calls" would make a chat client run the partial
+    """After a broken call, the finish reason is "length". With "tool_calls", a chat client would run the partial
     call.
     """
     broken = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call>'

@@ -22,7 +22,7 @@ Made = tuple[CallOutcome, list[ClientEvent]]
 
 
 def make(calls: ClientCalls, arguments: str = ARGS, key: str | None = None) -> Made:
-    """Make a call. Return its outcome and the events for the client."""
+    """Simulate a call. Return its outcome and the events for the client."""
     return calls.make(JudgedCall(ADD, arguments), key), calls.take()
 
 
@@ -98,7 +98,7 @@ def test_call_is_announced_by_its_header() -> None:
 
 
 def test_announced_call_that_changes_ends_incomplete() -> None:
-    """If an announced call turns into another call or into text, it ends as incomplete, because it cannot be
+    """If an announced call turns out to be another call or text, it ends as incomplete, because it cannot be
     retracted.
     """
     calls, _ = client_calls(responses())

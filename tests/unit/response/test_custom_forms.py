@@ -1,5 +1,5 @@
-"""Tests for custom call forms, which a profile declares. Text in a form that is not declared is not parsed as a
-call.
+"""Tests for custom call forms, which a profile declares. Without the declaration, text in such a form is not parsed as
+a call.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def declared(folder: Path) -> tuple[CustomForm, ...]:
 
 
 def library(forms: tuple[CustomForm, ...], chunks: list[str]) -> Parsed:
-    """Return the parsing library's result for text that arrives in ``chunks``."""
+    """Return the result of the public parsing library for text that arrives in ``chunks``."""
     parser = StreamParser(TOOLS, forms=[form.table() for form in forms])
     parts: list[Part] = []
     for part in [part for chunk in chunks for part in parser.feed(chunk)] + parser.finish():
@@ -107,8 +107,8 @@ def test_calls_in_a_declared_form_are_read(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
-    """The library's result, and the items that a client of the proxy receives, do not depend on where the text is
-    split.
+    """The result of the public parsing library, and the items that a client of the proxy receives, do not depend on
+    where the text is split.
     """
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)

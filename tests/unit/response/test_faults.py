@@ -145,8 +145,8 @@ def test_copied_placeholder_is_named() -> None:
 
 @each("text", TEXTS)
 def test_other_text_is_not_a_broken_call(text: str) -> None:
-    """A call is text and causes no retry if it is next to other text, or if it contains an ellipsis, an unknown tool or
-    an unknown key.
+    """Text that resembles a call is not retried if it is next to other text, or if it contains an ellipsis, an unknown
+    tool or an unknown key.
     """
     for pieces in ([text], list(text)):
         emitted, retry, _ = run(asking(), pieces)
@@ -221,8 +221,8 @@ def test_order_of_items_is_kept(item: Any) -> None:
 
 
 def test_at_the_length_limit() -> None:
-    """If the length limit cut off the answer, a call with an earlier error is restarted, and a call without an error is
-    continued.
+    """If the length limit cut off an answer within a call, the retry starts the call again if it already had an error.
+    Otherwise, the retry continues the call.
     """
     _, retry, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert retry is not None
@@ -249,8 +249,8 @@ def test_failed_backend_releases_text_without_a_retry() -> None:
 
 
 def test_text_is_held_back_only_with_retries() -> None:
-    """``BrokenCalls`` is used only if ``toolsim_retry`` is set. It releases the held-back text as soon as text next to
-    the call arrives.
+    """``BrokenCalls`` is used only if ``toolsim_retry`` is set. It emits the held-back text as soon as the answer
+    contains text in addition to the call.
     """
     for retries_allowed, is_used in (
         (frozenset[str](), False),

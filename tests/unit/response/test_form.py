@@ -174,6 +174,6 @@ def test_any_arguments(arguments: dict[str, object], indent: int | None, size: i
 
 @given(st.text(), st.sampled_from(["json", "syntax", "record", "list", "braces"]), st.integers(1, 4))
 def test_any_text(text: str, kind: Kind, size: int) -> None:
-    """Parsing arbitrary text raises no exception, and the decision does not depend on where the text is split."""
+    """Parsing arbitrary text raises no exception. Whether the text is a call does not depend on where it is split."""
     opened = {"json": "{", "syntax": "(", "record": "[", "list": "[", "braces": "{"}[kind] + text
     assert read(opened, kind, size=size)[1] == read(opened, kind)[1]

@@ -130,8 +130,8 @@ FRAGMENTS = st.lists(
 @example('{"name":"f","arguments":{"city":' + "9" * 100_000 + "}}", "json", True, "safe", True)
 @example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
 def test_any_body_has_a_verdict(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
-    """Any body in any form yields at least one verdict. The arguments of a call are an object, each error can be
-    encoded, and a violation is always the last verdict.
+    """The judge returns at least one verdict for any body in any call form. The arguments of a call are an object, each
+    error can be encoded, and a violation is always the last verdict.
     """
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
     judge = Judge(plan_for(*tools, masked_tools=("m",), repair=repair), Report())
@@ -156,8 +156,8 @@ def test_long_integers_are_accepted() -> None:
 
 
 def test_violation_names_tool_value_and_expectation() -> None:
-    """A violation is an error in OpenAI's format with status 422. It contains the tool, the value, and what was
-    expected.
+    """A violation of a strict tool's schema results in an error in OpenAI's format with status 422. The error contains
+    the tool, the value, and the expected type.
     """
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), report := Report())
     [violation] = judge.block(json_block('{"name":"f","arguments":{"city":5}}'))
@@ -175,7 +175,7 @@ def test_violation_names_tool_value_and_expectation() -> None:
 
 
 def test_invented_name_is_not_logged() -> None:
-    """A tool name that the model invented is logged only if a tool could have this name."""
+    """A tool name that the model invented is logged only if it is valid as the name of a tool."""
     judge = Judge(plan_for(Tool("f", "f")), report := Report())
     judge.block(json_block('{"name":"my secret is 42"}'))
     assert report.parse_failures == ["UNKNOWN_TOOL:?"]
@@ -234,8 +234,8 @@ def test_oversized_arguments_fail() -> None:
     ],
 )
 def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
-    """An oversized block is judged according to the tool named at its beginning. If no known tool is named there, the
-    result depends on whether any tool is strict.
+    """An oversized tagged block is judged according to the tool whose name is at its beginning. If the block does not
+    begin with the name of a known tool, the result depends on whether any tool is strict.
     """
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))
@@ -308,8 +308,8 @@ class TestStructured:
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_misspelled_name_is_repaired(self) -> None:
-        """A misspelled tool name is repaired only if the arguments conform to the tool's schema. The call is therefore
-        not announced early.
+        """A misspelled tool name is repaired only if the arguments conform to the tool's schema. Therefore, such a call
+        is not announced before it is complete.
         """
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [
@@ -568,7 +568,9 @@ def test_wrong_guess_becomes_a_lookup(named: bool, asks: bool, stands_for: str) 
 
 
 def test_missing_input_is_named() -> None:
-    """If a call to a custom tool lacks the input, the rejection describes the expected arguments."""
+    """If a call to a custom tool lacks the input, the reason for the rejection describes the arguments that are
+    expected.
+    """
     [rejected] = Judge(plan_for(Tool("f", "f", kind="custom")), Report()).block(
         json_block('{"name":"f","arguments":{"in":1}}')
     )

@@ -56,8 +56,8 @@ def test_body_is_corrected() -> None:
 
 
 def test_pattern_matches_the_longest_spelling() -> None:
-    """The pattern matches the longest possible spelling. If a start or an end is specified, a spelling must include
-    it.
+    """The pattern for a misspelled marker matches the longest possible spelling. If a start or an end is specified, a
+    spelling must include it.
     """
     assert re.fullmatch(spelled("[ARGS]"), "[ARG]")
     assert re.match(spelled("[ARGS]"), "[ARGS]]]")[0] == "[ARGS]]"  # type: ignore[index]

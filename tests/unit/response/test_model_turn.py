@@ -51,7 +51,7 @@ def test_turn_is_the_same_however_delivered(api_name: ApiName, stream: bool) -> 
 
 
 def test_several_turns_can_share_a_client() -> None:
-    """Turns share no state, so the same input yields the same events a second time."""
+    """Successive turns share no state, so the same input yields the same events a second time."""
     assert read("chat", True, 7) == read("chat", True, 7)
 
 
@@ -100,7 +100,7 @@ def test_large_event_is_a_separate_step() -> None:
     turn = ResponseRewriter(plan("responses", "responses", True), Report(), content_type="text/event-stream")
     steps = list(turn.events(data))
     behind = list(itertools.takewhile(lambda step: not any(isinstance(e, TextDelta) for e in step), steps[::-1]))
-    # The ``done`` events of the text, the part and the item repeat the content.
+    # The text is repeated in the ``done`` events of the text, the part and the item.
     assert sum(not step for step in behind) >= 3
 
 

@@ -19,8 +19,8 @@ from toolsim.schema import compile_schema
     ],
 )
 def test_repeated_keys_become_several_objects(text: str, objects: list[str]) -> None:
-    """If some keys occur equally often, the object is split into that many objects. Keys that occur once are copied to
-    each of them.
+    """If several keys of a JSON object are repeated equally often, the object is split into that many objects. Keys
+    that occur only once are copied to each of them.
     """
     got = split_repeated(text)
     assert [part.source for part in got] == objects
@@ -104,7 +104,9 @@ def test_numbered_keys_stay_if_the_schema_allows_them(others: dict[str, object])
     ],
 )
 def test_collapsed_calls_are_expanded(text: str, code: str | None, objects: list[str]) -> None:
-    """Numbered keys or lists become several calls if the schema does not allow them."""
+    """If the arguments contain numbered keys or lists that the schema does not allow, the call is expanded into several
+    calls.
+    """
     found, parts = split_arguments(text, SCHEMA)
     assert [part.source for part in parts] == objects
     assert found == code or not parts

@@ -63,7 +63,7 @@ def test_diagram_matches_the_code(state: str, event: str) -> None:
 
 
 def test_whitespace_is_held_back() -> None:
-    """Whitespace is held back, and is released once, in order. Other text is not held back."""
+    """Whitespace is held back and emitted once, in the original order. Other text is not held back."""
     gap = Gap()
     assert not gap
     assert gap.hold(" \n")

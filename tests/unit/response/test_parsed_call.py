@@ -1,4 +1,4 @@
-"""Tests for parsing the body of a call into its members, which keep their source text."""
+"""Tests for parsing the arguments and other members of a call, for which the exact source text is kept."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_unclosed_array_yields_its_objects() -> None:
 
 
 def test_unparsable_rest_is_a_broken_call() -> None:
-    """All text after the last parsable object is a single broken call."""
+    """All text after the last object that can be parsed becomes a single broken call."""
     calls = read_json('{"name":"a"} and more {"name":"b"}', closed=True, repair=True)
     assert [(call.source, call.broken) for call in calls] == [
         ('{"name":"a"}', False),
@@ -145,7 +145,7 @@ def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
 def test_other_text_makes_elements_unreadable(text: str) -> None:
-    """If a text contains anything but elements and whitespace, none of its elements is accepted."""
+    """If a text contains anything except XML elements and whitespace, none of its elements is accepted."""
     assert read_elements(text) is None
 
 

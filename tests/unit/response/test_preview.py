@@ -43,7 +43,9 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
 @pytest.mark.parametrize("key", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("head", ['{"name": "f"', '{"tool": "f"', '{"function": {"name": "f"'])
 def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
-    """A preview accepts all spellings of a call's keys. With repairs turned off, it accepts only toolsim's own keys."""
+    """The preview of a call accepts all spellings of the call's keys. With repairs turned off, it accepts only
+    toolsim's own keys.
+    """
     body = f'{head}, "{key}": {{"a": "x"}}}}'
     reader, seen = preview(body)
     assert (seen, reader.tool) == ('{"a": "x"}', TOOLS[0])
@@ -67,7 +69,7 @@ def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
     ],
 )
 def test_other_calls_have_no_preview(body: str) -> None:
-    """There is no preview for a call with another structure, with an unknown or strict tool, or with arguments that are
+    """A call is not previewed if it has another structure, if its tool is unknown or strict, or if its arguments are
     not an object.
     """
     reader, seen = preview(body)
@@ -77,8 +79,8 @@ def test_other_calls_have_no_preview(body: str) -> None:
 
 @pytest.mark.parametrize("tail", ["\\q", "\n", "\\u12x"])
 def test_invalid_escape_stops_the_preview(tail: str) -> None:
-    """An invalid escape in a string stops the preview. The text that was emitted before it is a prefix of the
-    arguments.
+    """An invalid escape in a string stops the preview of a call. The text that was emitted before the escape is a
+    prefix of the arguments.
     """
     reader, seen = preview(f'{{"name":"f","arguments":"{{\\"a\\":{tail} more')
     assert seen == '{"a":'

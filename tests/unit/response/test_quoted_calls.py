@@ -266,7 +266,9 @@ def test_calls_not_quoted_verbatim_are_made(case: str) -> None:
 
 
 def test_stored_outputs_are_not_searched() -> None:
-    """Outputs that only the backend stores are not searched. Structured calls are never treated as quotations."""
+    """Tool outputs that only the backend stores are not searched for quoted calls. Structured calls are never treated
+    as quotations.
+    """
     body = {"model": "m", "input": "?", "tools": TOOLS, "previous_response_id": "resp_1"}
     rewritten = rewrite_request(
         "responses", "/v1/responses", json.dumps(body).encode(), Policy(), output_mode=None, report=Report()
@@ -312,7 +314,9 @@ def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
 
 
 def test_quoted_call_of_a_strict_tool_is_text() -> None:
-    """A quoted call is text, so it cannot violate a strict tool's schema, and does not fail if its tool is unknown."""
+    """A quoted call is treated as text. Therefore, it cannot violate a strict tool's schema, and an unknown tool name
+    in it is not an error.
+    """
     tools = [
         {
             **TOOLS[1],
@@ -348,6 +352,6 @@ def test_searched_outputs_are_bounded() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Normalizing an output takes linear time for any content."""
+    """Normalizing a tool output takes linear time for any content."""
     for piece in ("\\u0041", "\\", "&amp;", "\n1: ", "\N{ZERO WIDTH SPACE}", "{" * 10, "x"):
         assert growth(lambda size, piece=piece: normal(piece * size), 20_000) < LINEAR  # type: ignore[misc]

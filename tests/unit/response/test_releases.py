@@ -1,4 +1,4 @@
-"""Tests that toolsim holds back text no longer than the table of releases records."""
+"""Tests that toolsim emits text at least as early as the table of releases records."""
 
 from __future__ import annotations
 

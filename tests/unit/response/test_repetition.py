@@ -121,7 +121,7 @@ def test_endless_loop_ends_the_answer(client: ApiName, kind: str) -> None:
 
 @pytest.mark.parametrize("times", [CUT + 1, ENDLESS + 2])
 def test_loop_is_text_without_repairs(times: int) -> None:
-    """With repairs turned off, a repetitive list that was cut off remains text."""
+    """With repairs turned off, a list that was cut off while it repeated a call remains text."""
     text = "[" + ", ".join([D6] * times)
     assert client_output([text], policy={"repair": "off"})[:3] == (text, [], "length")
 

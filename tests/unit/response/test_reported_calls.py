@@ -29,9 +29,7 @@ SPLITS = 8
 
 
 def without_spelling(seen: Seen) -> list[Any]:
-    """Return an answer's items with parsed arguments. Only streams preserve the text of the arguments as the model
-    wrote it.
-    """
+    """Return an answer's items with parsed arguments, because only streams preserve the exact text of the arguments."""
     return [[*item[:2], json.loads(item[2])] if item[0] == "call" else item for item in seen.items]
 
 

@@ -107,8 +107,8 @@ def test_emitted_call_stays() -> None:
 
 
 def test_announced_call_is_not_retried() -> None:
-    """If an announced call breaks, it ends as incomplete and is not retried, because the client already has part of its
-    arguments.
+    """If an announced call breaks off or turns out to be malformed, it ends as incomplete. It is not retried, because
+    the client already has part of its arguments.
     """
     the_plan = round_of(policy={"stream_arguments": "incremental"})
     text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
@@ -127,8 +127,8 @@ def test_block_without_a_call_is_text() -> None:
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
 def test_truncated_call_can_be_continued(text: str) -> None:
-    """If the length limit cuts off a call, the partial call is kept unchanged. An answer that continues it completes
-    the call.
+    """If the length limit cuts off a call, the partial call is kept unchanged. The answer to the retry can continue and
+    complete it.
     """
     emitted, retry, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert retry is not None
@@ -153,7 +153,9 @@ def test_truncated_call_can_be_continued(text: str) -> None:
     ],
 )
 def test_text_before_a_truncated_call_is_separate(before: str, emitted: list[ClientEvent], how: str) -> None:
-    """The partial call does not include the text before it, even if the text was held back until the end."""
+    """The partial call that a retry continues does not include the text before it, even if this text was held back
+    until the end.
+    """
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
     for pieces in ([before + half], [*(before + half)]):
@@ -171,7 +173,9 @@ def test_text_before_a_truncated_call_is_separate(before: str, emitted: list[Cli
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
 @pytest.mark.parametrize("broken", [MALFORMED, MALFORMED[:40]])
 def test_broken_call_after_calls_is_dropped_like_text(broken: str, policy: dict[str, Any]) -> None:
-    """If text after calls is dropped, so is a broken call after calls, unless the retry takes place."""
+    """If the policy drops text after calls, a broken call after other calls is dropped as well, unless it is
+    retried.
+    """
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
         emitted, retry, *_ = run(round_of(policy=policy), *pieces, finish="length")
@@ -201,7 +205,7 @@ def test_missing_required_call_is_retried() -> None:
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
 def test_empty_answer_after_an_output_is_retried(content: str) -> None:
     """After a tool output, an answer that contains only whitespace or reasoning counts as empty and is retried. An
-    answer with a refusal, a hosted item or text does not.
+    answer with text, a refusal or a hosted item does not count as empty.
     """
     after = round_of(retries_allowed=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = answer_for(after, Report())

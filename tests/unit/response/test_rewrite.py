@@ -78,8 +78,8 @@ def expected(case: dict[str, Any], client: ApiName) -> Seen:
     return Seen(items, finish, ids)
 
 
-# Only streams are incremental. The two pairs of chat and Responses are tested only as buffered streams, because other
-# pairs test their readers and writers in every mode.
+# Arguments can be incremental only in streams. For two of the pairs of chat and Responses, only buffered streams are
+# tested, because the other pairs cover their readers and writers in every mode.
 WAYS = {"stream": (True, "buffered"), "incremental": (True, "incremental"), "whole": (False, "buffered")}
 CELLS = [
     pytest.param(client, backend, *WAYS[way], id=f"{way}-{client}-{backend}")
@@ -129,7 +129,9 @@ JUDGE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_tex
 
 
 def judged(case: dict[str, Any]) -> str | None:
-    """Return the text for a case of the judge, or None if the sentinel does not find exactly this block in the text."""
+    """Return the text for a case in the judge's table, or None if the sentinel does not find exactly the block of this
+    case in the text.
+    """
     text = f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}"
     sentinel = Sentinel()
     pieces = sentinel.feed(text) + sentinel.finish()
@@ -174,7 +176,7 @@ def test_judge_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
 
 
 def test_most_judge_cases_are_readable() -> None:
-    """The sentinel can find at least 80% of the bodies in the judge's cases."""
+    """The sentinel finds the tagged blocks of at least 80% of the cases in the judge's table."""
     assert sum(judged(case) is not None for case in JUDGE["cases"]) > 0.8 * len(JUDGE["cases"])
 
 
@@ -197,8 +199,8 @@ def test_non_streamed_failures_are_http_errors(client: ApiName, backend: ApiName
 @each_pair
 @each("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
 def test_stream_without_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
-    """A stream that ends without its terminator results in an error. Text that was held back is emitted before the
-    error.
+    """If the backend's stream ends without its terminator, the answer ends with an error. Text that was held back is
+    emitted before the error.
     """
     kind, body = backend_answer(backend, True, [text] if text else [])
     end = end_of(backend, body)
@@ -324,7 +326,9 @@ def test_keepalives_do_not_change_the_answer(client: ApiName, backend: ApiName) 
 
 @each_client
 def test_external_failure_ends_the_answer(client: ApiName) -> None:
-    """A failure outside the backend's stream ends the answer. Any later failures and bytes are ignored."""
+    """An answer ends if there is a failure outside the backend's stream, such as a timeout. Any later failures and
+    bytes are ignored.
+    """
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
     assert rewriter.is_done
@@ -413,7 +417,7 @@ OBJECTS = st.recursive(
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.booleans())
 def test_any_json_is_processed(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Events with arbitrary fields raise no exception."""
+    """Backend events with arbitrary fields raise no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].is_done
     for value in values:
@@ -543,8 +547,8 @@ def test_texts_of_two_messages_are_separated(
 @each("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
 @each_stream
 def test_messages_around_other_items_are_separated(between: Step, stream: bool) -> None:
-    """In a list of items, texts with other items between them remain separate. In a chat message, an empty line
-    separates them.
+    """If there are other items between two texts, the texts remain separate items in the Responses API. In a chat
+    message, an empty line separates them.
     """
     for kind, bodies in (("text/event-stream", BODIES), ("application/json", WHOLE)):
         body = bodies["responses"](["One.", between, "Two."], "stop")
@@ -570,8 +574,8 @@ def test_call_in_a_message_after_another_item(client: ApiName) -> None:
 @each("with_items", [True, False])
 @each("size", [1, 300, 10**6])
 def test_messages_recognized_by_bytes_stay_separate(with_items: bool, size: int) -> None:
-    """Messages whose frames are recognized by their bytes remain separate, even if only the indexes of their deltas
-    differ.
+    """Two messages remain separate even if their frames are recognized as repeated frames and only the indexes of their
+    deltas differ.
     """
     frames = []
     for at in range(3):

@@ -36,8 +36,8 @@ def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
 
 
 def test_call_in_both_forms_counts_once() -> None:
-    """A call that occurs both as text and as a structured call counts once. The operator can choose to drop all
-    repetitions.
+    """A call that occurs both as text and as a structured call counts once. If the operator chooses so, all repetitions
+    are dropped.
     """
     once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)
     kinds = (False, False, True)
@@ -62,7 +62,9 @@ def test_repetitions_across_forms_are_merged(calls: list[tuple[tuple[str, str], 
 
 
 def test_repetitions_in_one_form_are_kept() -> None:
-    """Repetitions of a call in the same form are kept, unless the operator drops repetitions."""
+    """Calls in the same form (text or structured) are all kept, even if one repeats another, unless the operator drops
+    repetitions.
+    """
     assert not any(SeenCalls(drops_all=False).take(*A, structured=kind) for kind in (False, True))
     strict = SeenCalls(drops_all=True)
     assert [strict.take(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]

@@ -191,8 +191,8 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_fragments_preview_the_body() -> None:
-    """While a JSON block is open, its fragments are emitted as they arrive. Concatenated, they are a prefix of its
-    body.
+    """While a tagged block with JSON is open, its body is emitted in fragments as it arrives. Concatenated, the
+    fragments are a prefix of the body.
     """
     sentinel = Sentinel(fragments=True)
     text = f"a{T} {CALL}{E}"
@@ -224,7 +224,9 @@ TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=25).map(
 @given(TEXTS, st.data(), st.sampled_from([5, 20, 60, 200_000]), st.booleans())
 @example(f"{T}{{{' ' * 30}x", None, 20, False)
 def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int, fragments: bool) -> None:
-    """Any text is segmented without loss (rule 10), and in the same way wherever it is split (rule 11)."""
+    """Any text is split into segments without loss (rule 10), and in the same way wherever it is divided into chunks
+    (rule 11).
+    """
     whole = parse([text], limit=limit)
     assert raw(whole) == text
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text))))) if data else range(len(text))

@@ -91,7 +91,7 @@ def test_unoffered_item_next_to_a_strict_tool_is_a_violation() -> None:
 
 
 def test_shell_item_becomes_a_call_of_a_function_named_shell() -> None:
-    """If the client declared a function named shell, a shell item becomes a call to that function."""
+    """If the client declared a function named ``shell``, an item for a shell call becomes a call to that function."""
     emitted, report = play(SHELL, True, [Tool("shell", "shell")])
     assert report.calls == ["shell"]
     assert not any(isinstance(event, HostedEnded) for event in emitted)

@@ -66,7 +66,9 @@ def test_unclosed_value_ends_at_the_next_pair(body: str, pairs: list[tuple[str, 
 
 
 def test_object_in_place_of_pairs_is_unchanged() -> None:
-    """A JSON object in place of pairs is used as the arguments without any change."""
+    """If a call contains a JSON object in place of key-value pairs, the object is used as the arguments without any
+    change.
+    """
     (call,) = read('<f=a> {"k": 1.0} </f>')
     assert isinstance(call.given, Json)
     assert call.given.source == ' {"k": 1.0} '

@@ -18,7 +18,9 @@ def test_each_tag_has_its_closing_tag() -> None:
 
 
 def test_foreign_tags_are_added() -> None:
-    """The tags of foreign forms are recognized in addition to toolsim's tags, and are distinguished from them."""
+    """The tags of other models' call forms are recognized in addition to toolsim's tags, and are distinguished from
+    them.
+    """
     every = tags("tool_call", True, True)
     assert every.closing == {**FOREIGN, "<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert every.ours == {"<tool_call>", "<use_tool>"}
@@ -77,7 +79,7 @@ def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
     ("text", "at"), [("", 0), ("a", 1), ("a<b", 1), ("a<b>", 4), ("<a><b c", 3), ("<" + "a" * 400, 401), ("<<", 1)]
 )
 def test_open_tag_is_recognized(text: str, at: int) -> None:
-    """The text from the last "<" onward can be a tag, unless the tag is already closed or the text is too long."""
+    """The text after the last "<" might be a tag, unless the tag is already closed or the text is too long."""
     assert open_tag(text, 0) == at
 
 

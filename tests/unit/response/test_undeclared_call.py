@@ -103,8 +103,8 @@ def cut(text: str, size: int) -> list[str]:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", INVENTED)
 def test_invented_call_is_withheld(text: str, size: int) -> None:
-    """An invented call is withheld, wherever the text is split. The retry contains the name of the invented tool and
-    the original text.
+    """A call to a tool that does not exist is withheld, wherever the text is split. The retry contains the name of this
+    tool and the original text.
     """
     emitted, retry = told(PLAN, cut(text, size))
     assert emitted == []
@@ -120,14 +120,18 @@ def test_invented_call_is_withheld(text: str, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", TEXT)
 def test_other_answers_are_unchanged(text: str, size: int) -> None:
-    """If an answer is not an invented call, its events are the same as without the check."""
+    """If an answer is not a call to an undeclared tool, it yields the same events as without the check for such
+    calls.
+    """
     assert told(PLAN, cut(text, size)) == told(replace(PLAN, may_invent=False), cut(text, size))
     assert told(PLAN, cut(text, size))[1] is None
 
 
 @pytest.mark.parametrize("text", INVENTED)
 def test_truncated_invented_call_is_text(text: str) -> None:
-    """An invented call that was cut off is text, because it is unknown how it would have continued."""
+    """If a call to an undeclared tool was cut off, it is text, because it is unknown how the call would have
+    continued.
+    """
     assert told(PLAN, [text], finish="length") == told(replace(PLAN, may_invent=False), [text], finish="length")
 
 
@@ -170,7 +174,7 @@ def test_splits_make_no_difference(parts: list[str], size: int) -> None:
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.from_regex(re.compile(SoleCall(_ANY_MARK, bool).pattern, re.ASCII), fullmatch=True))
 def test_every_beginning_of_a_call_is_withheld(head: str) -> None:
-    """Text is withheld if it is the beginning of a possible invented call, at any length."""
+    """Text of any length is withheld while it could be the beginning of a call to an undeclared tool."""
     for size in range(1, len(head) + 1):
         assert SoleCall(_ANY_MARK, bool).read(head[:size])
 
@@ -178,7 +182,7 @@ def test_every_beginning_of_a_call_is_withheld(head: str) -> None:
 @pytest.mark.parametrize("arguments", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("name", NAME_KEYS)
 def test_every_key_spelling_is_recognized(name: str, arguments: str) -> None:
-    """An invented call is recognized by all accepted spellings of its keys."""
+    """A call to an undeclared tool is recognized with any accepted spelling of its keys."""
     _, retry = told(PLAN, cut(f'{{"{name}": "greet", "{arguments}": {{}}}}', 3))
     assert retry is not None
 
@@ -199,7 +203,7 @@ def test_every_key_spelling_is_recognized(name: str, arguments: str) -> None:
     ],
 )
 def test_text_is_released_as_early_as_possible(passes: str, rest: str) -> None:
-    """Withheld text is released at the first character that rules out an invented call."""
+    """Withheld text is emitted at the first character that shows that it is not a call to an undeclared tool."""
     stage = UndeclaredCall(lambda name: name == "add")
     for character in passes[:-1]:
         assert stage.take([TextDelta(character)]) == []
@@ -231,7 +235,9 @@ ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
     ],
 )
 def test_other_items_release_the_text(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
-    """Any item except a keep-alive releases the text that was withheld before it, so the order is kept."""
+    """If another item arrives, the text that was withheld before it is emitted first, so that the order is kept. A
+    keep-alive does not have this effect.
+    """
     stage = UndeclaredCall(lambda _: False)
     assert stage.take(events) == (events if passed is None else passed)
     assert (stage.retry is not None) is is_asked
@@ -267,7 +273,9 @@ def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, wor
 
 
 def test_long_answer_is_searched_once() -> None:
-    """A long answer is not searched again and again: the search ends if the text before the arguments is too long."""
+    """A long answer is not searched again for each delta. The search ends if the text before the arguments is too
+    long.
+    """
     stage = UndeclaredCall(lambda _: False)
     for character in '{"name": "' + string.ascii_letters * 20:
         stage.take([TextDelta(character)])

@@ -149,7 +149,9 @@ def test_any_text_at_any_split(text: str, size: int) -> None:
 
 
 def test_malformed_block_is_held_back_within_bounds() -> None:
-    """A malformed block is held back until its closing tag, another tag, or 4,096 characters have arrived."""
+    """A malformed block is held back until its closing tag or another tag arrives, or until 4,096 characters have
+    arrived.
+    """
     sentinel = Sentinel(keeps_unread=True)
     assert sentinel.feed("<tool_call>this ") == []
     assert sentinel.feed("is not json") == []

@@ -59,7 +59,7 @@ def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
 
 
 def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Segment]:
-    """Return the segments of a text that is split at ``cuts``, with adjacent prose joined."""
+    """Return the segments (prose and blocks) of a text that is split at ``cuts``. Adjacent prose is joined."""
     parser = Untagged(Sentinel(limit=limit, fragments=fragments), Judge(PLAN, Report()), limit=limit)
     found = [piece for a, b in pairwise([0, *cuts, len(text)]) for piece in parser.feed(text[a:b])] + parser.finish()
     joined: list[Segment] = []
@@ -96,7 +96,7 @@ TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map
 @example(f'{{"na>me\n```json\n{CALL}\n```', None, 200_000)
 @example(f"{CALL}{' ' * 120}\n", None, 120)
 def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int) -> None:
-    """Any text is segmented without loss, and in the same way wherever it is split (rule 9)."""
+    """Any text is split into segments without loss, and in the same way wherever it is divided into chunks (rule 9)."""
     whole = pieces(text, [], limit)
     assert raw(whole) == text
     assert pieces(text, range(1, len(text)), limit) == whole
@@ -140,8 +140,8 @@ def case_plan(case: dict[str, Any]) -> Plan:
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """Each case yields the expected items and repairs as one delta, character by character, and with one split
-    anywhere.
+    """For each case, the items and repairs are as expected, whether the text arrives as one delta, character by
+    character, or with one split anywhere.
     """
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in places(1, len(text)))):
@@ -284,8 +284,8 @@ def test_repr_shows_the_states() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_preview_is_not_an_introduction(size: int) -> None:
-    """If a malformed block is between a sentence that introduces an example and the call, the sentence is still
-    recognized, with or without a preview.
+    """A sentence that introduces an example is recognized even if there is a malformed block between the sentence and
+    the call. Previews of blocks do not change this.
     """
     text = f'An example of <tool_call>{{"name": "f" x:\n{CALL}'
     cuts = range(size, len(text), size)

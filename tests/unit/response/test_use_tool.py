@@ -28,8 +28,8 @@ def test_custom_tool_has_one_parameter() -> None:
 
 
 def test_huge_integers_keep_their_text() -> None:
-    """Numbers keep their source text, even if they exceed Python's range. If the arguments are not an object, there are
-    no parameters.
+    """Numbers in parameters keep their source text, even if they exceed Python's range. If the arguments are not an
+    object, there are no parameters.
     """
     for number in ("9" * 5000, "1e400", "1.0"):
         assert f"<n>{number}</n>" in use_tool_text(tool("f"), f'{{"n":{number}}}')

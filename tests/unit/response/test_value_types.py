@@ -39,8 +39,8 @@ def tool_with(schema: dict[str, Any], *, strict: bool = False) -> Tool:
 
 
 def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequence[Verdict], Report]]:
-    """Return the verdicts and reports for a call in each form. The verdicts are ``[]`` if the untagged call remains
-    text.
+    """Return the verdicts and reports for a call in each call form. If the untagged call remains text, its verdicts are
+    ``[]``.
     """
     text = f'{{"name": "f", "arguments": {arguments}}}'
     tagged, bare, native = (Judge(plan("responses", "chat", True, [tool], policy=policy), Report()) for _ in range(3))
@@ -127,8 +127,8 @@ def test_official_clients_receive_the_corrected_call(client: ApiName, backend: A
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_streamed_values_are_not_corrected(backend: ApiName) -> None:
-    """The types in a streamed call are not corrected, because the client has already received them. The next call in
-    the same block is corrected.
+    """The types of arguments in a streamed call are not corrected, because the client has already received them. The
+    next call in the same block is corrected.
     """
     tool = tool_with({"type": "integer"})
     the_plan = plan("responses", backend, True, [tool], policy={"stream_arguments": "incremental"})
@@ -198,8 +198,8 @@ def strings(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("inner", ['"1"', '["1"]', '{"a": "1"}', '"x"'])
 def test_effort_is_bounded(inner: str) -> None:
-    """If thousands of values, or deeply nested arrays, have wrong types, the attempt to correct them is abandoned after
-    a limited effort.
+    """If thousands of values, or deeply nested arrays, have wrong types, toolsim stops trying to correct them after a
+    limited effort.
     """
 
     def wide(size: int) -> None:

@@ -185,8 +185,9 @@ def test_mcp_server_file_is_read(tmp_path: Path) -> None:
 
 
 def test_mcp_hosts_are_parsed() -> None:
-    """``toolsim_mcp_hosts`` accepts host names with optional ports, or ``config`` to allow only the servers in the
-    file."""
+    """``toolsim_mcp_hosts`` accepts host names with optional ports. With ``config``, it allows only the servers in the
+    MCP configuration file.
+    """
     mcp = load("toolsim_mcp_hosts=docs.example,127.0.0.1:3000").mcp
     assert (mcp.runs_clients, mcp.hosts) == (True, ("docs.example", "127.0.0.1:3000"))
     mcp = load("toolsim_mcp_hosts=config").mcp

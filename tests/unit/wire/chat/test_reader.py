@@ -197,7 +197,9 @@ def test_calls_that_share_an_index_without_ids(names: tuple[str, str], place: di
     ],
 )
 def test_repeated_name_with_a_new_object_begins_a_call(pieces: list[str], calls: list[str]) -> None:
-    """If every fragment repeats the tool's name, an object that follows a complete object begins a new call."""
+    """Some backends repeat the tool's name in every fragment. In this case, a new call begins if a complete arguments
+    object is followed by another object.
+    """
     chunks = [chunk(tool_calls=[call("f", piece, index=0)]) for piece in pieces]
     emitted = stream(*chunks, "[DONE]")
     assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == calls

@@ -48,7 +48,7 @@ def shape(frames: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_stream_has_the_sdks_types() -> None:
-    """In a stream, blocks follow one another with increasing indexes, and the usage comes last."""
+    """In a stream, content blocks follow one another with increasing indexes, and the usage comes last."""
     _, frames = written(
         Opened(), ReasoningDelta("hm"), TextDelta("Hi"), *CALL, TextDelta("so"), Ended({0: "tool_calls"}, USED)
     )
