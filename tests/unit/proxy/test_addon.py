@@ -1,4 +1,4 @@
-"""The addon's hooks, one by one, without a network."""
+"""The addon's hooks, called one by one without a network."""
 
 from __future__ import annotations
 
@@ -287,8 +287,8 @@ async def test_resent_request_keeps_its_references(addon: Any) -> None:
     ],
 )
 def test_lazy_connections(addon: Any, options: dict[str, Any], strategy: str) -> None:
-    """In modes in which an unreachable target would close the client's connection, mitmproxy does not connect in
-    advance.
+    """mitmproxy connects to the target only when a request arrives, in modes in which an unreachable target would
+    otherwise close the client's connection.
     """
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == strategy

@@ -34,8 +34,8 @@ async def test_waiting_flow_can_be_approved() -> None:
 
 
 async def test_persons_comment_is_kept() -> None:
-    """A comment that a person wrote is not overwritten. A call waits for a decision even if its flow no longer
-    exists.
+    """A comment that a person wrote is not overwritten. An MCP call waits for a decision even if its flow has been
+    removed.
     """
     approve = Approve()
     flow = tflow.tflow()

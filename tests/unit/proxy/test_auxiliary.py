@@ -109,8 +109,8 @@ def test_messages_server_counts_all_text(api: Any, backend: Any, engine: Any) ->
 
 
 def test_compaction_replaces_the_answer() -> None:
-    """A compaction replaces a successful answer to a compaction request, but not an error or the answer to an ordinary
-    turn.
+    """In response to a compaction request, a compaction replaces the model's answer. Errors, and answers to ordinary
+    turns, are not replaced.
     """
     exchange, other, _ = asked("compact", "chat")
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}

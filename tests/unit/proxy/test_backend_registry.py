@@ -74,8 +74,8 @@ def test_apis_are_tried_only_at_configured_backends() -> None:
 
 
 def test_unreachable_backend_keeps_its_engine() -> None:
-    """An unreachable backend keeps its engine. The intervals between probes grow until the backend has been reachable
-    for some time.
+    """The engine of an unreachable backend remains known. The intervals between probes grow until the backend has been
+    reachable for some time.
     """
     backends, now, asked = BackendRegistry(), 0.0, []
     backend = backends.at("http", "h", 1)

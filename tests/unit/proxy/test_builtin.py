@@ -81,7 +81,9 @@ async def test_log_mentions_the_builtin_backend(
 
 
 async def test_request_is_admitted_once(builtin: BuiltinBackend) -> None:
-    """The built-in backend answers only requests that the proxy has admitted, and answers each of them only once."""
+    """The built-in backend answers only requests that the proxy has admitted by adding a header, and answers each of
+    them only once.
+    """
     assert builtin.port is not None
     async with httpx.AsyncClient(trust_env=False) as client:
         url = f"http://127.0.0.1:{builtin.port}/v1/models"

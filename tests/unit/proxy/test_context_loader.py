@@ -199,7 +199,9 @@ async def test_store_error_replaces_the_answer(
 async def test_undecodable_or_oversized_body_is_refused(
     context_loader: StoredContextLoader, data: bytes, status: int
 ) -> None:
-    """A body that cannot be decoded results in status 400, and a body over the limit in status 413."""
+    """A request body that cannot be decoded is refused with status 400, and a body that exceeds the size limit is
+    refused with status 413.
+    """
     flow = tflow.tflow()
     flow.live = True
     flow.request.method, flow.request.path = "POST", "/v1/conversations"

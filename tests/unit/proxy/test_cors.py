@@ -1,4 +1,4 @@
-"""CORS headers, which control the web pages that can read answers."""
+"""CORS headers, which determine which web pages can read answers."""
 
 from __future__ import annotations
 

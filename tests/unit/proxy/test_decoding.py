@@ -33,7 +33,7 @@ ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 @each("name", ENCODERS)
 @each("size", [0, 1, 100_000])
 def test_body_at_the_limit_is_accepted(name: str, size: int) -> None:
-    """A body that decodes to exactly the limit is accepted, and a body one byte longer is refused."""
+    """A body whose decoded size equals the limit is accepted, and a body that is one byte longer is refused."""
     encoding, encode = ENCODERS[name]
     body = bytes(number % 251 for number in range(size))
     assert decoded(encode(body), encoding, limit=size) == body

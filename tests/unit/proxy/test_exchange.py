@@ -276,7 +276,7 @@ def test_states_follow_the_documented_order() -> None:
 
 
 def test_final_state_does_not_change() -> None:
-    """Settling an exchange that is already in a final state has no effect."""
+    """If an exchange is already in a final state, settling it again has no effect."""
     for final in (State.PASSED, State.REFUSED, State.DELEGATED):
         made = exchange()
         made.enter(final)

@@ -37,8 +37,8 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
 
 
 def test_host_is_read_and_replaced(reader: Any) -> None:
-    """In reverse mode, the Host header is replaced by the backend's, as mitmproxy would do. It is kept in other modes
-    and in stored flows.
+    """In reverse mode, the Host header is replaced by the backend's host name, as mitmproxy would do. The original
+    header is kept in other modes and in stored flows.
     """
     assert reader.options.keep_host_header
     flow = reverse()
@@ -78,7 +78,9 @@ def test_operator_can_change_keep_host_header(reader: Any) -> None:
 
 
 def test_tls_uses_the_backends_name(reader: Any) -> None:
-    """The TLS server name sent to the backend is the backend's host, rather than the host that the client requested."""
+    """In the TLS handshake with the backend, the server name is the backend's host, rather than the host that the
+    client requested.
+    """
     flow = reverse()
     for address, expected in ((("backend", 8000), "backend"), (("other", 1), None)):
         server = Server(address=address)

@@ -74,7 +74,7 @@ def test_heavy_jobs_are_recognized(job: Job[Any], heavy: bool) -> None:
 
 
 def test_job_and_result_can_be_pickled() -> None:
-    """A job returns the same result after it has been pickled, and the result is unchanged by pickling."""
+    """Jobs and their results can be pickled. A job that has been pickled returns the same result."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         result = run(pickle.loads(pickle.dumps(job)), long_budget=True)
         travelled = pickle.loads(pickle.dumps(result))
@@ -127,8 +127,8 @@ def test_failed_job_returns_an_error(job: Job[Any], status: int, words: str) -> 
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug is returned as an internal error with a traceback. A MemoryError is returned as an error about a body that
-    is too large.
+    """If a job fails because of a bug, it returns an internal error with a traceback. After a MemoryError, it returns
+    an error about a body that is too large.
     """
 
     def broken(*_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""The readiness page for load balancers: its content and its cost."""
+"""The readiness page for load balancers: its content, and the number of connections that it opens."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_aborted_replay_drops_the_old_answer():
 
 
 def test_passing_data_is_recorded_on_both_sides() -> None:
-    """Data that passes through unchanged is recorded on both sides."""
+    """Data that passes through unchanged is recorded for both the client's side and the backend's side."""
     recorder = BodyRecorder()
     assert recorder.passing(b"error") == b"error"
     assert recorder.sent.content() == recorder.received.content() == b"error"

@@ -69,7 +69,9 @@ async def test_conversation_without_its_beginning_is_not_found() -> None:
 
 
 async def test_oversized_context_is_a_413() -> None:
-    """If the referenced data exceeds the size limit for requests, the result is an error with status 413."""
+    """If the stored data that a request refers to exceeds the size limit for requests, the result is an error with
+    status 413.
+    """
     made = memory()
     await made.store(turn("resp_1"), ANSWER, [])
     refused = await made.recall("p", References("resp_1"), 10)
@@ -78,7 +80,7 @@ async def test_oversized_context_is_a_413() -> None:
 
 
 async def test_answer_is_added_to_its_conversation() -> None:
-    """An answer is appended to its conversation even if other writers cause conflicts at the same time."""
+    """An answer is appended to its conversation even if other writers change the conversation at the same time."""
     made = memory()
     store = made._store
     assert store is not None
@@ -183,8 +185,8 @@ async def test_background_records_are_inaccessible() -> None:
 
 
 async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixture) -> None:
-    """A record is written only if its version matches, and can be found by name. A failed write is counted, but a
-    version conflict is not.
+    """A record is written only if the stored version is the expected one, and can be found by name. A failed write is
+    counted, but a version conflict is not.
     """
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})

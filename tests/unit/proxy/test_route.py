@@ -68,7 +68,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-# Each entry: the request, the settings, and the expected route or error status.
+# Each entry consists of the request, the settings, and the expected route or error status.
 DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "reverse: the backend's": (REVERSE, PLAIN, Pass()),
     "reverse: any path": (of(REVERSE, path="/x"), PLAIN, Pass()),
@@ -412,7 +412,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
 
 
 def test_models_file_routes_by_model(models: ModelsFile) -> None:
-    """With a models file, turns and auxiliary requests are routed by model under the usual access rules."""
+    """With a models file, the model's name determines the backend of turns and auxiliary requests. The usual access
+    rules apply.
+    """
     plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
     count, listing = "/v1/messages/count_tokens", "/v1/models/x"

@@ -164,7 +164,7 @@ def test_all_problems_are_reported() -> None:
 
 
 def test_duplicate_option_is_reported() -> None:
-    """Two values for one option are reported, because mitmproxy would silently ignore one of them."""
+    """If an option has two values, this is reported, because mitmproxy would silently ignore one of them."""
     assert problems("toolsim_repair=off", "toolsim_repair=safe") == [
         "toolsim_repair: got 'off' and 'safe', expected one value"
     ]

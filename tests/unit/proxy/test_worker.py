@@ -1,5 +1,5 @@
-"""The worker process for large bodies, which returns the same results as the proxy. Its failures do not affect the
-proxy.
+"""The worker process for large bodies, which returns the same results as the proxy itself. If the worker fails, the
+proxy is not affected.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_job_runs_locally_without_processes(one: Worker, monkeypatch: pytest.Mon
 
 
 def test_large_jobs_do_not_wait_for_huge_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large jobs do not wait for huge jobs, because each size class has a separate worker."""
+    """Large and huge jobs run in separate workers, so large jobs do not wait for huge jobs."""
 
     async def name(self: Worker, job: RequestJob) -> Any:
         return self.name

@@ -15,8 +15,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_source_of_wrong_keys_is_blocked(clock: list[float]) -> None:
-    """After too many wrong keys from one source, only users who have authenticated from it before are accepted. Other
-    sources are not affected.
+    """After too many wrong keys from one source address, only users who have authenticated from this address before are
+    accepted. Other addresses are not affected.
     """
     keys = WrongKeys()
     assert keys.accept("a", "alice")

@@ -64,8 +64,8 @@ def test_hosted_tools_alone_pass_byte_for_byte(client: ApiName, tool: dict[str, 
 
 @every_hosted
 def test_hosted_tools_alone_stay_in_a_changed_request(tool: dict[str, Any]) -> None:
-    """If toolsim changes a request because of its history or because it will store the answer, hosted tools and the
-    tool choice remain unchanged.
+    """toolsim changes a request without functions if the history contains calls or if the answer will be stored. Even
+    then, hosted tools and the tool choice remain unchanged.
     """
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
     for more in ({"input": [USER, *HISTORY]}, {"kept": StoredAs("resp_1")}):

@@ -81,8 +81,8 @@ def test_enforcement_depends_on_the_form(kind: Any, choice: ToolChoice, type_: s
 
 @pytest.mark.parametrize("required", [True, False])
 def test_structural_tags_constrain_calls(required: bool) -> None:
-    """A structural tag allows a call to an offered tool after the sentinel, with arguments that conform to the tool's
-    schema.
+    """After the opening tag of a call, a structural tag allows only a call to an offered tool, with arguments that
+    conform to the tool's schema.
     """
     choice = ToolChoice("required" if required else "auto")
     form = constraint(ALL, choice, policy=Policy(constrain="structural_tag", sentinel="acme"), one_call=True)
@@ -221,8 +221,8 @@ def test_grammar_is_sent_in_a_separate_field(required: bool) -> None:
 
 
 def test_grammar_is_omitted_if_not_usable() -> None:
-    """No grammar is sent if the operator chose another constraint, or if the tools are too numerous or too complex for
-    one.
+    """No grammar is sent if the operator chose another constraint, or if there are too many tools or their schemas are
+    too complex.
     """
     assert (
         grammar_fields(ALL, ToolChoice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}

@@ -1,4 +1,4 @@
-"""Tests for reading the size of the context window from the pages of several servers."""
+"""Tests for reading the size of the context window from the web pages of inference servers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
 
 @each("server", PAGES)
 def test_servers_are_recognized_by_their_pages(server: str) -> None:
-    """Each server is recognized by at least one of its pages, and is not mistaken for another server."""
+    """Each inference server is recognized by at least one of its pages, and is not mistaken for another server."""
     missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
     found = {engine_of(probe, *PAGES[server].get(probe.path, missing)) for probe in PROBES} - {None}
     name = server.partition(":")[0].split()[0]
@@ -78,7 +78,9 @@ def test_ollama_gets_a_private_tag(engine: Any, model: str, tag: str) -> None:
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
 def test_required_call_is_enforced(engine: Any) -> None:
-    """On any server that supports schemas, toolsim tries to enforce a required call with a schema, in both APIs."""
+    """On any server that supports JSON schemas, toolsim tries to enforce a required call with a schema, in both the
+    chat API and the Responses API.
+    """
     policy = replace(AUTO, engine=engine, mode="inject")
     for api in (CHAT, RESPONSES):
         assert resolve_auto(policy, request(required=True), api, ())[0].constrain == "json_schema"
@@ -121,7 +123,9 @@ def test_refused_feature_is_not_attempted_again() -> None:
 
 
 def test_native_tools_need_a_backend_of_the_same_api() -> None:
-    """Tools are sent natively only to a backend with the client's API. A translated request describes them as text."""
+    """Tools are sent natively only to a backend that has the same API as the client. If a request is translated, its
+    tools are described as text.
+    """
     assert resolve_auto(AUTO, request(), RESPONSES, ())[0].mode == "inject"
 
 
@@ -138,8 +142,8 @@ def test_native_tools_need_a_backend_of_the_same_api() -> None:
     ],
 )
 def test_special_tokens(engine: str, model: str, preserved: bool) -> None:
-    """For a model that writes its calls between special tokens, toolsim requests these tokens from servers that would
-    otherwise drop them.
+    """Some models write calls between special tokens, which some servers remove from the answer. For such a model and
+    server, the request asks the server to keep the tokens.
     """
     assert engine_fields(engine, model) == ({"skip_special_tokens": False} if preserved else {})
 

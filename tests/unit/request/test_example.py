@@ -50,7 +50,7 @@ def test_non_object_schema_yields_no_arguments(schema):
 
 
 def test_recursive_schema_has_a_small_example():
-    """Even if a schema refers to itself many times, its example is small."""
+    """Even if a schema refers to itself many times, the generated example is small."""
     schema = {"properties": {name: {"$ref": "#"} for name in "abcdefghij"}, "required": list("abcdefghij")}
     assert len(json.dumps(example_arguments(schema))) < 2_000
 

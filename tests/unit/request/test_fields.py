@@ -21,7 +21,9 @@ def test_defaults_and_overrides_are_applied() -> None:
 
 @pytest.mark.parametrize("text", ["[1]", "{", "1", '{"tools": []}', '{"a": 1, "stream": true}', "[" * 100_000])
 def test_invalid_fields_are_rejected(text: str) -> None:
-    """An option value that is not a JSON object, or that sets a reserved field, is rejected."""
+    """The value of the option for additional request fields must be a JSON object and must not contain reserved
+    fields.
+    """
     with pytest.raises(ValueError, match=r"expected a JSON object|can set"):
         read_fields(text)
 

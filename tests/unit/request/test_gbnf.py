@@ -151,7 +151,9 @@ def test_grammar_accepts_exactly_conforming_values(kind: str) -> None:
     ],
 )
 def test_inexpressible_schema_is_accepted_broadly(schema: dict[str, Any]) -> None:
-    """If a grammar cannot express a schema exactly, it accepts more values than the schema rather than fewer."""
+    """If a grammar cannot express a schema exactly, it accepts some values that do not conform to the schema, rather
+    than rejecting values that do.
+    """
     assert accepts(schema)({"s": "a"})
 
 

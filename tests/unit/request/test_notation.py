@@ -68,7 +68,9 @@ def test_template(schema: dict[str, Any], written: str) -> None:
     ],
 )
 def test_inexpressible_schemas_are_reported(schema: dict[str, Any], expressible: bool) -> None:
-    """Schemas with references, conditions or rules for property names are reported as inexpressible in the notation."""
+    """Schemas with references, conditions or rules for property names are reported as inexpressible in the slot
+    notation.
+    """
     assert SlotNotation(schema).is_all is expressible
 
 
@@ -92,7 +94,9 @@ def test_descriptions_are_listed_below_by_path() -> None:
 
 
 def test_notes_follow_the_template() -> None:
-    """The path in each note exists in the template, even if the schema describes both an object and a list."""
+    """The path at the beginning of each note exists in the template, even if the schema describes both an object and a
+    list.
+    """
     q = {"type": "number", "description": "Quantity"}
     shown = SlotNotation(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
     assert shown.template == '{"a": {"q": <number>}}'

@@ -166,8 +166,8 @@ def test_summary_is_requested_at_the_end(steps: list[Step], tool_count: int, pol
 
 
 def test_tools_declared_later_are_shown_at_their_declaration() -> None:
-    """Tools that are declared later are shown at the position of their declaration. A tool that is declared again is
-    shown again only if it has changed.
+    """Tools that are declared during the conversation are shown at the position of their declaration. A tool that is
+    declared again is shown again only if it has changed.
     """
     items: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}]
     before = prompt("responses", items[:1], 2, Policy())
@@ -208,7 +208,7 @@ HOSTED = HostedItem({"type": "web_search_call"})
 
 
 def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, ...] | None = None, **more: Any) -> Any:
-    """Return the suffix that was added after each item, or "" if none was added."""
+    """Return the text that toolsim added after each item of the conversation, or "" if it added none."""
     plan = Plan("chat", "chat", tools=tools if offered is None else offered, visible_tools=tools, **more)
     after: list[str] = []
     for item in with_suffixes(items, plan):

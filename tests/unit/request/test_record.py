@@ -92,7 +92,7 @@ def test_deep_nesting_is_text():
 
 
 def test_call_record():
-    """The record of a call shows its item ID, call ID, name and arguments."""
+    """The record of a call in the prompt shows the call's item ID, call ID, name and arguments."""
     call = Call("call_1", "get_weather", '{ "city": "Paris" }', item_id="fc_001")
     line = '[function_call id=fc_001 call_id=call_1 name=get_weather arguments={"city":"Paris"}]'
     assert call_record(call) == line
@@ -112,7 +112,9 @@ def test_call_record_of_a_custom_tool():
 
 
 def test_output_record():
-    """The record of an output shows the output, and identifies its call either by ID or by name and arguments."""
+    """The record of a tool output in the prompt shows the output, and identifies its call either by ID or by name and
+    arguments.
+    """
     by_id = output_record(id_label("fc_001"), '{"ok": true}')
     assert by_id == '[function_call_output call_id=fc_001 output={"ok":true}]'
     by_call = output_record(call_label(Call("fc_001", "f", '{"city": "Rome"}')), "21 °C")
@@ -143,8 +145,8 @@ def test_long_arguments_are_shortened_next_to_an_output(arguments, shown):
 
 @given(call_id=texts, item_id=texts, name=texts, arguments=texts, output=texts)
 def test_values_are_read_back_from_records(call_id, item_id, name, arguments, output):
-    """All values can be parsed from their single-line records, so no value can end its record early or begin another
-    record.
+    """Any value in a single-line record can be parsed again. Therefore, no value can end its record early or begin
+    another record.
     """
     call = Call(call_id, name, arguments, item_id=item_id)
     one, two = call_record(call), output_record(id_label(call_id), output)

@@ -46,7 +46,7 @@ def sent(rewritten):
 
 
 def texts(rewritten):
-    """Return the role and text of each message that the backend receives, for either API."""
+    """Return the role and text of each message that the backend receives, for the chat API or the Responses API."""
     body = sent(rewritten)
     messages = body.get("input", body.get("messages"))
     return [
@@ -89,8 +89,8 @@ def test_request_without_tools_passes(api_name, body):
 
 
 def test_responses_request():
-    """Tools become a manifest, and the history becomes lines of text. The plan contains everything that is needed to
-    process the answer.
+    """In a Responses request, the tools become a manifest, and the history becomes lines of text. The plan contains
+    everything that is needed to process the answer.
     """
     report = Report()
     rewritten = responses(
@@ -228,8 +228,8 @@ def test_required_call_of_a_denied_tool_is_a_400(make, fields, param):
     ],
 )
 def test_strict_schemas_must_compile(tools, param):
-    """A strict tool with an unusable schema causes an error with status 400. The same schema is accepted for other
-    tools.
+    """A strict tool whose schema cannot be compiled causes an error with status 400. For a tool that is not strict, the
+    same schema is accepted.
     """
     assert param_of(responses, tools=tools) == param
     lenient = json.loads(json.dumps(tools).replace('"strict": true', '"strict": false'))
@@ -247,7 +247,9 @@ def test_answer_can_be_limited_to_one_call(parallel, policy, one_call):
 
 @pytest.mark.parametrize("make", [responses, chat])
 def test_structured_output_moves_to_the_manifest(make):
-    """A requested JSON format is moved from the body to the manifest. In the body, it would prevent tool calls."""
+    """If the client requests a JSON format, the format is moved from the request body to the manifest, because a format
+    in the body would prevent tool calls.
+    """
     schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
     flat = {"type": "json_schema", "name": "x", "schema": schema}
     nested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -285,8 +287,8 @@ APPROVAL = [
 
 
 def test_hosted_tool_history_is_forwarded():
-    """With forwarding enabled, a backend with the same API receives hosted tools' history items unchanged and at their
-    positions. Otherwise, the items are dropped.
+    """With forwarding enabled, items of hosted tools in the history are sent to a backend with the same API, unchanged
+    and in their positions. Otherwise, the items are dropped.
     """
     policy, report = Policy(forward_hosted_tools=True), Report()
     choice = {"type": "mcp", "server_label": "docs"}
@@ -552,8 +554,8 @@ junk = st.recursive(
 
 
 def nearly(*values):
-    """Generate valid values in which at most one field is replaced by an arbitrary value. Most of the results pass the
-    first checks.
+    """Generate values that are valid except for at most one field, which has an arbitrary value. Most of the values
+    pass the first checks.
     """
     change = st.just({}) | st.dictionaries(keys, junk, max_size=1)
     return st.builds(lambda value, changed: {**value, **changed}, st.sampled_from(values), change)
@@ -629,8 +631,8 @@ def test_forced_call_is_enforced_by_the_backend(make, backend):
 
 @pytest.mark.parametrize("api_name", PATHS)
 def test_native_tools(api_name):
-    """A backend with native tools receives the request byte for byte. The plan contains the tools, so calls in the
-    answer can be parsed.
+    """A backend with native tools receives the request byte for byte. The plan still contains the tools, so that calls
+    in the answer can be parsed.
     """
     body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
     content = json.dumps(body, indent=2).encode()
@@ -654,7 +656,7 @@ def test_native_tools_need_the_same_api():
 
 
 def test_call_without_output_is_reported():
-    """A call without an output is reported, because the model would see a call without a result."""
+    """A call in the history that has no output is reported, because the model would see a call without a result."""
     report = Report()
     responses(tools=[F], input=[USER, CALL, {**CALL, "call_id": "x", "name": "g"}, OUTPUT], report=report)
     assert report.warnings == ["UNANSWERED_CALL:g"]
@@ -671,7 +673,7 @@ def test_call_without_output_is_reported():
     ],
 )
 def test_stop_mode_is_reported(make, policy, mode):
-    """The report contains the resulting stop-after-tools mode, regardless of which options determined it."""
+    """The report contains the stop-after-tools mode that is in effect, regardless of which options determined it."""
     report = Report()
     make(policy, tools=[F], report=report)
     assert report.stop_after_tools_mode == mode
@@ -698,8 +700,8 @@ def test_call_required_by_the_operator_is_enforced():
     ],
 )
 def test_several_calls_are_enforced_unless_limited(fields, root):
-    """The constraint allows several calls unless the client disables parallel calls, names a function, or uses legacy
-    functions.
+    """A constraint allows several calls unless the client disables parallel calls, chooses a single function, or uses
+    legacy functions.
     """
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
     assert sent(chat(policy, **fields))["response_format"]["json_schema"]["schema"]["type"] == root

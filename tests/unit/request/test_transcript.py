@@ -35,7 +35,9 @@ def test_calls_and_outputs_become_lines():
 
 
 def test_adjacent_texts_of_one_role_are_joined():
-    """Adjacent texts are joined with an empty line, and records are written on separate lines. The order is kept."""
+    """Adjacent texts of the same role are joined with an empty line between them, and records are written on separate
+    lines. The order is kept.
+    """
     messages = flat(
         say("assistant", "Let me look."),
         Call("a", "f", "{}"),
@@ -103,8 +105,8 @@ def test_named_participants_stay_separate():
 
 
 def test_empty_message_stays_empty():
-    """A message without text is kept as a message with empty text. Next to another message of the same role, it is
-    dropped.
+    """A message without text becomes a message with empty text. If an adjacent message has the same role, the empty
+    message is dropped.
     """
     assert flat(Message("assistant", ())) == [say("assistant", "")]
     assert flat(say("user", ""), say("user", "a"), say("user", "")) == [say("user", "a")]
@@ -140,8 +142,8 @@ def test_outputs_of_stored_calls_come_first():
 
 
 def test_images_follow_their_output():
-    """The images and files in an output follow its record in the same message. Its text parts are joined into the
-    record's value.
+    """The images and files in a tool output are placed after the output's record, in the same message. The text parts
+    of the output are joined into the record's value.
     """
     image, file = Image("data:image/png;base64,AA"), Raw("responses", {"type": "input_file", "file_id": "f"})
     output = CallOutput("x", (Text("a"), image, Text("b"), file))
@@ -268,8 +270,8 @@ def test_hosted_item_separates_messages(role):
 
 
 def test_reasoning_is_shown_or_dropped():
-    """If reasoning is included, it is shown in tags before the text or call that follows. If it is dropped, the report
-    says so.
+    """If the operator includes reasoning, it is shown in tags before the text or call that follows. If reasoning is
+    dropped, the report contains a note.
     """
     items = (Thought("hm"), say("assistant", "Well."), Thought("so"), Call("a", "f", "{}"))
     [message] = flatten(items, Policy(history="bracketed", reasoning="include"), Report())

@@ -68,7 +68,7 @@ def test_missing_reasoning_is_empty() -> None:
 
 
 def test_missing_signatures_are_skipped() -> None:
-    """A placeholder that Gemini accepts is added to calls without a thought signature. Existing signatures are kept."""
+    """Calls without a thought signature receive a placeholder that Gemini accepts. Existing signatures are kept."""
     name = "assistant_tool_calls_signature_skip_validator_if_missing"
     google = {"google": {"thought_signature": "skip_thought_signature_validator"}}
     assert native(name)["messages"][1]["tool_calls"] == [CALL | {"extra_content": google}]
@@ -79,7 +79,7 @@ def test_missing_signatures_are_skipped() -> None:
 
 @pytest.mark.parametrize("mode", ["native", "inject"])
 def test_descriptions_are_left_out(mode: str) -> None:
-    """Descriptions are removed from native tools and from the manifest."""
+    """The transform removes descriptions from native tools and from the manifest."""
     assert "Does it." in json.dumps(sent(mode=mode))
     assert "Does it." not in json.dumps(sent(mode=mode, transforms=["openai_tools_strip_function_descriptions"]))
 

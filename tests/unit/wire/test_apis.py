@@ -30,7 +30,7 @@ def test_each_api_has_its_name_as_key():
     ],
 )
 def test_api_of_path(path, api):
-    """The end of a path identifies the API, regardless of its prefix and query."""
+    """The API is identified by the end of a path, regardless of the prefix and the query."""
     assert api_of_path(path) is api
 
 

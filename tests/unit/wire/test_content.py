@@ -27,7 +27,7 @@ STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
     ],
 )
 def test_parts_of_both_apis_are_accepted(content, parts, api_name):
-    """Text and images are accepted in both APIs' forms at the endpoints of both APIs."""
+    """Text and images are accepted in the formats of the chat and Responses APIs, at the endpoints of either API."""
     assert read_parts(content, api_name, "content") == parts
 
 
@@ -77,7 +77,9 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio are converted between the APIs. Parts without an equivalent are replaced with a description."""
+    """Files and audio are converted between the chat and Responses APIs. Parts without an equivalent are replaced with
+    a description.
+    """
     notes = []
     is_line = isinstance(translated, str)
     expected = Text(translated) if is_line else translated
@@ -106,7 +108,7 @@ def test_chat_content():
 
 
 def test_responses_content():
-    """Text from the assistant becomes output text, and all other text becomes input text."""
+    """In Responses content, text from the assistant becomes output text, and all other text becomes input text."""
     assert responses_content("assistant", [Text("a")]) == [{"type": "output_text", "text": "a", "annotations": []}]
     assert responses_content("user", [Text("a"), Image("u"), Image("v", "low"), Raw("responses", FILE)]) == [
         {"type": "input_text", "text": "a"},

@@ -23,8 +23,8 @@ def rewritten() -> HTTPFlow:
 
 
 def test_original_messages_are_read() -> None:
-    """The original messages can be read from a flow's backup without reverting the flow. Without a backup, the result
-    is None.
+    """The original messages can be read from a flow's backup without reverting the flow. If the flow has no backup, the
+    result is None.
     """
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(201, b"raw"))

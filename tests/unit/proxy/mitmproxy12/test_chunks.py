@@ -117,7 +117,9 @@ def test_random_bodies_read_as_by_h11(pieces: list[bytes], steps: list[int], noi
     st.lists(st.binary(max_size=20)), st.integers(0, 80), st.sampled_from([b"", b"\r\n", b"0\r\n\r\n", b"1;x\r\na\r\n"])
 )
 def test_complete_chunks_are_decoded_as_by_h11(pieces: list[bytes], size: int, rest: bytes) -> None:
-    """``whole_chunks`` decodes data that consists of complete chunks. For any other data, it returns None."""
+    """If the data consists of complete chunks, ``whole_chunks`` returns the same content as h11's reader. For any other
+    data, it returns None.
+    """
     whole = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + rest
     raw, reader = whole[:size], ChunkedReader()
     found, data = events(reader, [raw, b""]), chunks.whole_chunks(raw)

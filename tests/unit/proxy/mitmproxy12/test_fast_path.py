@@ -167,7 +167,7 @@ class Proxy(LiveConnectionHandler):
         return stream
 
     async def ask(self) -> None:
-        """Send the client's request, which offers a tool."""
+        """Send a request from the client that offers a tool."""
         path, asked = ASKED[self._dialect]
         body = json.dumps({"model": "m", "stream": True, **asked}).encode()
         head = (
@@ -387,7 +387,9 @@ def test_most_reads_of_prose_bypass_the_layers(installed: Installed, api_name: A
 
 
 async def test_silence_timer_starts_after_the_request(installed: Installed) -> None:
-    """The timer for a silent backend starts once, after the request has been sent, so it does not delay the request."""
+    """The timer that detects a silent backend is started once, after the request has been sent, so that the request is
+    not delayed.
+    """
     async with asked(*installed, "chat") as proxy:
         assert {who for who, _ in proxy.sent} == {"backend"}
         assert proxy.sent_before_watching == [len(proxy.sent)]
@@ -424,8 +426,8 @@ def test_rest_of_a_chunk_belongs_to_its_chunk(installed: Installed, case: str) -
 
 
 def test_data_waits_behind_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a stream yields to other tasks, new data from the backend is queued until the earlier data has been
-    processed.
+    """While a stream pauses so that other tasks can run, new data from the backend is queued until the earlier data has
+    been processed.
     """
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)

@@ -32,7 +32,7 @@ def test_comments_are_shown_unless_columns_were_chosen() -> None:
 
 
 def test_column_is_widened_once_in_mitmweb() -> None:
-    """Widening the comment column a second time has no effect. Without mitmweb, nothing is changed."""
+    """Widening the comment column a second time has no effect. In a program other than mitmweb, nothing is changed."""
     assert issubclass(Application, TornadoApplication)
     application = TornadoApplication(static_path=str(STATIC))
     web.widen_comments(application)

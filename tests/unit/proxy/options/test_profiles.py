@@ -24,7 +24,7 @@ HERMES = 'models = ["qwen*"]\n\n[options]\ntoolsim_manifest = "hermes"\ntoolsim_
 
 
 def own(tmp_path: Path, **texts: str) -> dict[str, str]:
-    """Write user profiles, and return environment variables that make toolsim find them."""
+    """Write profile files of a user, and return the environment variables that make toolsim find them."""
     folder = tmp_path / "toolsim" / "profiles"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -208,8 +208,8 @@ def test_unreadable_profile_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_outdated_profile_causes_a_warning() -> None:
-    """A profile that was measured with another toolsim version or engine causes a warning, unless the current engine is
-    unknown.
+    """A profile causes a warning if it was measured with another version of toolsim or another engine. If the current
+    engine is unknown, there is no warning about the engine.
     """
     fields = (("manifest", "hermes"),)
     profile = Profile("p", ("*",), fields, engine="llama.cpp", toolsim=__version__)

@@ -27,8 +27,9 @@ def test_number_of_options_is_limited() -> None:
 
 @each("option", OPTIONS, ids=lambda option: option.name)
 def test_help_is_one_paragraph(option: Any) -> None:
-    """Each option's help is a single paragraph. If an option has three or more choices, the help mentions at least
-    one."""
+    """Each option's help is a single paragraph. If an option has three or more choices, the help mentions at least one
+    of them.
+    """
     assert option.help.endswith(".")
     assert "\n" not in option.help
     assert option.help[0].isupper()

@@ -155,9 +155,7 @@ def test_unencodable_characters_are_escaped(log: Any, terminal: Terminal) -> Non
     ],
 )
 def test_requests_are_logged_once(path: str, is_logged: bool) -> None:
-    """If toolsim logs a request itself, or if a request polls one of toolsim's pages, mitmdump does not log the
-    request.
-    """
+    """mitmdump does not log a request that toolsim logs itself, or that polls one of toolsim's pages."""
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)

@@ -86,7 +86,7 @@ def test_exchange_is_counted() -> None:
 
 
 def test_times_are_counted_in_buckets() -> None:
-    """A bucket counts times up to and including its bound, and the last bucket counts all times."""
+    """A histogram bucket counts times up to and including its bound, and the last bucket counts all times."""
     counted = Metrics()
     for seconds in (0.1, 0.11, 1000.0):
         counted.count(Report(client="chat", backend="chat"), 200, seconds)
@@ -116,7 +116,9 @@ def test_optional_labels() -> None:
 
 
 def test_series_are_bounded_and_labels_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of series is limited and labels are escaped, because a backend can send arbitrary error codes."""
+    """The number of series is limited, and special characters in labels are escaped, because a backend can send
+    arbitrary error codes.
+    """
     monkeypatch.setattr(metrics, "MAX_SERIES", 20)
     counted = Metrics(["model"])
     counted.count(Report(client="chat", error='a"b\\c\nd', model="m"), 200, 0)

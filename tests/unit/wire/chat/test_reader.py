@@ -40,7 +40,9 @@ def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, 
 
 
 def test_text_and_finish() -> None:
-    """Text, usage, finish reason and [DONE] become events in a fixed order. The usage precedes the finish reason."""
+    """Text, usage, finish reason and ``[DONE]`` become events. The order is fixed: for example, the usage precedes the
+    finish reason.
+    """
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}
     emitted = stream(
         chunk(role="assistant", content=""),
@@ -61,7 +63,7 @@ def test_answer_is_opened_once() -> None:
 
 
 def test_stream_without_done_needs_a_finish_reason() -> None:
-    """If a stream ends without [DONE], the answer counts as complete only if every choice has finished."""
+    """If a stream ends without ``[DONE]``, the answer counts as complete only if every choice has a finish reason."""
     assert stream(chunk("stop"))[-1] == Closed()
     assert stream(chunk("stop"), chunk(content="x", index=1))[-1] == TextDelta("x", 1)
     assert stream() == []
@@ -209,8 +211,8 @@ def test_repeated_name_with_a_new_object_begins_a_call(pieces: list[str], calls:
 
 
 def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parsing is limited: even if every fragment could begin a new call, all parsed text together is at most ten times
-    as long as the arguments.
+    """To find out whether a fragment begins a new call, the arguments received so far are parsed. All parsed text
+    together is at most ten times as long as the arguments.
     """
     parsed: list[str] = []
     monkeypatch.setattr(reader, "loaded", lambda text: (parsed.append(text), loaded(text))[1])
@@ -266,7 +268,7 @@ def test_non_streamed_calls_without_a_finish_reason(reason: object) -> None:
 
 
 def test_empty_events_and_space_around_the_terminator() -> None:
-    """Empty events, and whitespace around ``[DONE]``, are not treated as invalid JSON."""
+    """Empty events are ignored, and whitespace around ``[DONE]`` is accepted. Neither is treated as invalid JSON."""
     assert stream("", " ", chunk("stop"), "", " [DONE] ", "{oops") == [Finished("stop"), Closed()]
 
 
@@ -289,7 +291,7 @@ def test_finish_reasons_for_truncation(reason: str) -> None:
 
 
 def test_finish_reason_error_fails_the_answer() -> None:
-    """The finish reason "error" makes the answer fail with the backend's error, streamed or not."""
+    """If the finish reason is "error", the answer fails with the backend's error, streamed or not."""
     choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
     for emitted in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
         (failed,) = emitted
@@ -305,7 +307,7 @@ def test_body_without_a_completion_is_a_failure(body: dict[str, Any]) -> None:
 
 
 def test_first_chunk_without_a_time() -> None:
-    """The time is ignored in Azure's first chunk, which contains only filter results and has the time 0."""
+    """Azure's first chunk contains only filter results and has the time 0, so its time is ignored."""
     first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
     assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]
 
@@ -366,8 +368,8 @@ def test_surrogate_halves_are_joined() -> None:
 
 
 def test_content_after_an_early_finish_reason_is_kept() -> None:
-    """Content that follows an early finish reason is kept. Only a second finish reason or ``[DONE]`` closes the
-    answer.
+    """Content that follows a finish reason is kept. The answer is closed only by a second finish reason or
+    ``[DONE]``.
     """
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")

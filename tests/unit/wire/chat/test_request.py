@@ -171,8 +171,8 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_keeps_all_other_fields():
-    """The composed request contains all fields that the client sent, except for the tool fields and the messages, which
-    are replaced.
+    """The request to the backend contains all fields that the client sent, except the tool fields. The messages are
+    replaced.
     """
     kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")
@@ -192,7 +192,7 @@ def test_compose_keeps_hosted_tools():
 
 
 def test_compose_strips_the_format():
-    """The answer format is kept by default, but can be omitted from the composed request."""
+    """The request to the backend contains the client's answer format by default, but the format can be omitted."""
     request = read(response_format={"type": "json_object"})
     assert "response_format" not in written(request, keep_format=False)
     assert written(request)["response_format"] == {"type": "json_object"}
@@ -235,13 +235,15 @@ def test_responses_format_can_be_left_out():
 
 
 def test_adopt_same_api():
-    """For a backend with the same API, all items are kept, including developer messages and unknown parts."""
+    """If the backend has the client's API, all items are kept, including developer messages and unknown parts."""
     request = read({"role": "developer", "content": [{"type": "strange"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
 
 
 def test_adopt_responses():
-    """Instructions come first, and developer messages become system messages. Each dropped field or part is noted."""
+    """When a Responses request is converted to chat completions, the instructions come first, and developer messages
+    become system messages. A note is added for each dropped field or part.
+    """
     content = [
         {"type": "input_text", "text": "a"},
         {"type": "input_file", "file_id": "f"},

@@ -179,7 +179,9 @@ def test_failed() -> None:
 
 
 def test_keepalive_reasoning_and_omitted_items() -> None:
-    """A keep-alive is an empty delta, and reasoning is sent in its usual field. Items of built-in tools are omitted."""
+    """In a chat stream, a keep-alive is an empty delta, and reasoning is sent in the usual reasoning field. Items of
+    built-in tools are omitted.
+    """
     chunks, _, _ = write(
         [Opened(), KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})]
     )
@@ -187,8 +189,8 @@ def test_keepalive_reasoning_and_omitted_items() -> None:
 
 
 def test_keepalive_before_the_answer_is_a_comment() -> None:
-    """A keep-alive before the answer is a comment. It cannot be a chunk, because each chunk names the model, which is
-    not yet known.
+    """A keep-alive before the answer is sent as an SSE comment. It cannot be a chunk, because each chunk names the
+    model, which is not yet known.
     """
     writer = ChatWriter(FORM)
     assert writer.write(KeepAlive()) == [b": keepalive\n\n"]

@@ -42,7 +42,7 @@ def planned(*tools: dict[str, Any], messages: Any = None) -> tuple[Plan, str]:
 
 
 def test_each_type_becomes_a_function() -> None:
-    """Each declared type is converted to a function with a schema. Members of a toolset that are disabled are
+    """Each declared type of tool is converted to a function with a schema. Disabled members of a toolset are
     omitted.
     """
     plan, prompt = planned(BASH, EDITOR, MEMORY, COMPUTER, COMPUTERS, BROWSER)
@@ -72,8 +72,8 @@ def test_toolset_members_match_the_sdk(kind: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_call_of_a_toolset_member(stream: bool) -> None:
-    """A call to a toolset member contains the names of the member and of its toolset. It is recognized when a later
-    request contains it in the history.
+    """A call to a toolset member contains the names of the member and of its toolset. Such a call is also recognized in
+    the history of a later request.
     """
     plan, _ = planned(COMPUTERS, BASH)
     arguments = {"coordinate": [3, 4]}
@@ -96,7 +96,7 @@ def test_call_of_a_toolset_member(stream: bool) -> None:
 
 
 def test_older_editor_has_undo() -> None:
-    """The older type of the editor has another name and supports the additional command ``undo_edit``."""
+    """The older type of the text editor tool has another name, and supports the additional command ``undo_edit``."""
     old, new = (
         client_tool({**EDITOR, "type": "text_editor_20250124", "name": "str_replace_editor"}),
         client_tool(EDITOR),

@@ -226,7 +226,9 @@ def test_malformed_values_are_ignored() -> None:
 
 
 def test_server_tool_blocks_are_skipped() -> None:
-    """Blocks and deltas of server tools are skipped. Unknown types are skipped and recorded."""
+    """Blocks and deltas of server tools are skipped. Blocks and deltas of unknown types are also skipped, and their
+    types are recorded for the log.
+    """
     reader, events = decoded(
         f"data: {json.dumps(frame)}\n\n".encode()
         for frame in (

@@ -63,8 +63,8 @@ def test_messages_error_is_unchanged() -> None:
     ],
 )
 def test_client_of_another_api_gets_messages_headers(sent: dict[str, str], got: dict[str, str]) -> None:
-    """If the client uses another API, a Messages backend receives a version header, and the key in the header that the
-    Messages API uses.
+    """If the client uses another API, a Messages backend receives a version header, and the client's key is moved to
+    ``x-api-key``.
     """
     headers = Headers(**sent)
     assert for_backend(headers, CHAT, MESSAGES) == []

@@ -282,7 +282,7 @@ def test_messages_backend_receives_supported_fields() -> None:
 
 
 def test_examples_are_kept() -> None:
-    """Examples of a tool's input are kept if they are objects."""
+    """Examples of a tool's input (``input_examples``) are kept if they are objects."""
     declared = declared_tool({"name": "f", "input_schema": {}, "input_examples": [{"a": 1}, "x"]}, "tools[0]")
     (tool,), _ = read_tools({"tools": [declared]})
     assert tool.examples == ({"a": 1},)

@@ -95,7 +95,9 @@ def test_each_prompt_begins_with_the_previous_one(backend: ApiName) -> None:
 
 
 def test_first_added_tools_precede_the_conversation() -> None:
-    """If messages add all of the tools, those added first are shown before the conversation."""
+    """If all tools are added by messages during the conversation, the tools that were added first are shown before the
+    conversation.
+    """
     plan, prompt = sent([USER, system(defines("a"))], [])
     assert [found.name for found in plan.tools] == ["a"]
     assert prompt.index("a_argument") < prompt.index("Go on.")
@@ -104,7 +106,7 @@ def test_first_added_tools_precede_the_conversation() -> None:
 
 
 def test_irrelevant_changes_have_no_effect() -> None:
-    """Changes that refer to undeclared tools or to MCP servers have no effect."""
+    """Tool changes that refer to undeclared tools or to MCP servers have no effect."""
     strange = {"type": "tool_addition", "tool": {"type": "mcp_toolset_reference", "server_name": "s"}}
     plan, prompt = sent([USER, ASSISTANT, USER, system(refers("x"), removes("y"), strange)], [tool("a")])
     assert [found.name for found in plan.tools] == ["a"]

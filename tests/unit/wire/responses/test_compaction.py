@@ -101,8 +101,8 @@ def test_non_streamed_answer_contains_one_item() -> None:
 @each("text", ["", " \n", CALL, f"I look. {CALL}", f"Done so far: nothing. {CALL} {CALL}"])
 @each("stream", [True, False])
 def test_missing_summary_is_an_error(text: str, stream: bool) -> None:
-    """If the model calls a tool or writes no text, the answer is an error, so that the client does not replace its
-    conversation.
+    """If the model calls a tool or writes no text instead of a summary, the answer is an error, so that the client
+    keeps its conversation.
     """
     last = answered(text, stream=stream)[-1]
     error = last["response"]["error"] if stream else last["error"]
@@ -123,7 +123,9 @@ def test_reasoning_is_omitted() -> None:
 
 
 def test_misplaced_trigger_is_an_error() -> None:
-    """If the trigger is not the last item, the request is refused with an error that contains the item's path."""
+    """If the compaction trigger is not the last item, the request is refused with an error that contains the trigger's
+    path.
+    """
     with pytest.raises(BadRequest, match="must be the last input item") as raised:
         asked(input=[HELLO, TRIGGER, HELLO])
     assert raised.value.error.param == "input[1]"
@@ -150,7 +152,9 @@ def test_stored_conversation_continues_from_its_summary() -> None:
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
 def test_item_contains_the_summary(text: str) -> None:
-    """Later requests show the summary to the model as a user message, regardless of the summary's content."""
+    """In later requests, a compaction item is shown to the model as a user message with the summary, regardless of the
+    summary's content.
+    """
     item = item_of(text)
     shown = with_summaries({"input": [HELLO, item]})["input"]
     assert shown[0] == HELLO

@@ -23,7 +23,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
 def test_events_are_numbered_from_zero(batches: list[list[str] | str]) -> None:
-    """A single counter numbers all events from 0, regardless of when they are fetched."""
+    """All events are numbered from 0 by a single counter, regardless of when the events are retrieved."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
     frames: list[bytes] = []

@@ -108,7 +108,7 @@ def test_string_input():
 
 
 def test_output_by_name():
-    """An output that contains a tool name instead of a call ID is matched to the latest call with that name."""
+    """If an output contains a tool's name instead of a call ID, it is matched to the latest call to this tool."""
     calls = [
         {"type": "function_call", "call_id": f"c{n}", "name": "f", "namespace": "ns", "arguments": "{}"} for n in (1, 2)
     ]
@@ -182,7 +182,7 @@ def test_bare_parts_become_messages():
 
 @pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
 def test_items_that_declare_tools(kind):
-    """Items that declare tools extend the list of tools, and do not appear in the conversation."""
+    """Items that declare tools extend the request's list of tools, and do not appear in the conversation."""
     request = read({"role": "user", "content": "hi"}, {"type": kind, "tools": [F]})
     assert [tool.name for tool in request.tools] == ["f"]
     assert (request.items, request.dropped) == ((say("user", "hi"),), ())

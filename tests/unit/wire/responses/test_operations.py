@@ -1,4 +1,6 @@
-"""Token counting and compaction: the paths, the requests to a backend, and the answers to the client."""
+"""Token counting and compaction in the Responses API: the paths, the requests to a backend, and the answers to the
+client.
+"""
 
 from __future__ import annotations
 

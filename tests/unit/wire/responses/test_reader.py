@@ -53,7 +53,7 @@ def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def test_text_is_emitted_once() -> None:
-    """Text that was emitted from deltas is not emitted again for later events that contain the complete text."""
+    """Text that has been emitted from deltas is not emitted again when a later event contains the complete text."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Hi"}
     item = {"type": "response.output_item.done", "output_index": 0, "item": MESSAGE}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE]}}
@@ -101,8 +101,8 @@ def test_opening_passes_metadata_on() -> None:
 
 
 def test_items_of_other_kinds_are_emitted_once() -> None:
-    """Structured calls become calls, and outputs that the backend invented are dropped. All other items are passed
-    through exactly once.
+    """Function call items become structured calls, and tool outputs that the backend invented are dropped. All other
+    items are passed through exactly once.
     """
     call = {"type": "function_call", "name": "f", "arguments": "{}", "namespace": "ns", "call_id": "c"}
     custom = {"type": "custom_tool_call", "name": "p", "input": "x"}
@@ -124,8 +124,8 @@ def of_item(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_hosted_item_is_emitted_step_by_step() -> None:
-    """Each event of a hosted item, even an unknown one, is emitted when it arrives, without the backend's sequence
-    number.
+    """Each event of a hosted tool's item is emitted when it arrives, even if its type is unknown. The backend's
+    sequence number is removed.
     """
     done = {**MCP, "arguments": "{}", "output": "x", "status": "completed"}
     emitted = stream(
@@ -182,7 +182,9 @@ def test_unfinished_calls_count() -> None:
 
 
 def test_reasoning() -> None:
-    """The parts of a reasoning summary become paragraphs. If there were no deltas, reasoning is read from its item."""
+    """The parts of a reasoning summary become paragraphs. If there were no deltas, the reasoning is read from the
+    finished item.
+    """
     part = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
     item = {"type": "reasoning", "summary": [{"text": "a"}, {"text": "b"}], "content": [{"text": "c"}]}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
@@ -372,7 +374,7 @@ def test_message_content_can_be_a_string() -> None:
 
 
 def test_empty_events_and_space_around_the_terminator() -> None:
-    """Empty events, and whitespace around ``[DONE]``, are not treated as invalid JSON."""
+    """Empty events are ignored, and whitespace around ``[DONE]`` is accepted. Neither is treated as invalid JSON."""
     assert stream("", " [DONE] ", delta("Hi"), " ", DONE) == [TextDelta("Hi"), *END]
 
 
@@ -501,7 +503,9 @@ ALL = ("part.added", "deltas", "text.done", "part.done", "item.done", "final")
 @pytest.mark.parametrize("numbers", ["own", "running", "deltas", "zero"])
 @pytest.mark.parametrize("texts", [("One.",), ("One.", "Two."), ("One.", "One.")])
 def test_each_text_is_emitted_once_for_any_part_numbers(texts: tuple[str, ...], numbers: str) -> None:
-    """Each text is emitted exactly once, regardless of which events contain it and how the parts are numbered."""
+    """Each text is emitted exactly once, regardless of which events contain it and how the message parts are
+    numbered.
+    """
     for chosen in range(2 ** len(ALL)):
         said = frozenset(name for bit, name in enumerate(ALL) if chosen >> bit & 1)
         if not said & {"deltas", "text.done", "item.done", "final"}:
@@ -515,7 +519,7 @@ def test_each_text_is_emitted_once_for_any_part_numbers(texts: tuple[str, ...], 
 
 
 def _tells_texts_apart(said: frozenset[str]) -> bool:
-    """Return whether the events show where each text begins, even without part numbers."""
+    """Return whether the events show where each text begins, even if the message parts have no numbers."""
     if "deltas" in said:
         return bool(said & {"part.added", "text.done", "part.done"})
     return "text.done" not in said or bool(said & {"part.added", "item.done", "final"})

@@ -90,7 +90,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_keeps_all_other_fields():
-    """The composed request contains all fields that the client sent, except for the tool fields and the input, which is
+    """The request to the backend contains all fields that the client sent, except the tool fields. The input is
     replaced.
     """
     kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
@@ -100,7 +100,7 @@ def test_compose_keeps_all_other_fields():
 
 
 def test_compose_without_input():
-    """A request with a stored prompt does not need ``input``, so toolsim does not add the field."""
+    """If a request refers to a stored prompt, ``input`` is optional, so toolsim does not add this field."""
     assert written(read_request({"prompt": {"id": "p"}})) == {"prompt": {"id": "p"}}
     assert "input" in written(read_request({"prompt": {"id": "p"}}), say("developer", "M"))
 
@@ -116,7 +116,7 @@ def test_compose_keeps_hosted_tools():
 
 
 def test_compose_strips_the_format():
-    """The answer format can be omitted from the composed request, while the verbosity is kept."""
+    """The client's answer format can be omitted from the request to the backend. The verbosity is kept."""
     request = read(text={"format": {"type": "json_object"}, "verbosity": "low"})
     assert written(request, keep_format=False)["text"] == {"verbosity": "low"}
     assert written(request)["text"] == {"format": {"type": "json_object"}, "verbosity": "low"}
@@ -167,13 +167,15 @@ def test_chat_system_text_becomes_instructions():
 
 
 def test_adopt_same_api():
-    """For a backend with the same API, all items are kept, including unknown parts."""
+    """If the backend has the client's API, all items are kept, including unknown parts."""
     request = read({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
 
 
 def test_adopt_chat():
-    """Parts of a chat request are converted. Parts and fields without an equivalent are noted."""
+    """When a chat request is converted to the Responses API, its parts are converted. A note is added for each part or
+    field without an equivalent.
+    """
     content = [
         {"type": "text", "text": "a"},
         {"type": "file", "file": {"file_id": "f"}},
@@ -337,7 +339,7 @@ def test_stored_history_is_recognized(body: dict[str, object], history: str | No
 
 
 def test_configuration_updates_apply_until_the_next():
-    """A configuration update applies until the next update of the same setting."""
+    """A configuration update in the input applies until the next update of the same setting."""
     wanted = {"type": "json_object"}
     request = read(
         {"type": "configuration_update", "reasoning": {"effort": "low"}, "text": {"format": wanted}},

@@ -109,8 +109,8 @@ def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
 
 
 def test_calls_write_only_changes() -> None:
-    """Reading a record writes nothing, and deleting it writes an empty value. Changing it keeps all other parts of the
-    record.
+    """A request that reads a record writes nothing. To delete a record, an empty value is written. A change keeps all
+    other parts of the record.
     """
     assert respond(ResourceCall(Resource("response", "r"), "GET"), ANSWER).id == ""
     for resource, value in (Resource("response", "r"), ANSWER), (Resource("conversation", "c"), TALK):

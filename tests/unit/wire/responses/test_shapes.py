@@ -41,13 +41,13 @@ def test_answer_that_failed_late_is_not_completed() -> None:
 
 
 def test_parts_contain_their_text() -> None:
-    """Each type of part contains its text in the field that the API defines for this type."""
+    """The text of each type of message part is in the field that the API defines for this type."""
     assert part_of("refusal", "no") == {"type": "refusal", "refusal": "no"}
     assert {part_of(kind, "x")["text"] for kind in ("text", "summary", "reasoning_text")} == {"x"}
 
 
 def test_usage_is_null_until_known() -> None:
-    """Usage is null until it is known. After that, it has all required fields."""
+    """``usage`` is null until the token counts are known. After that, it contains all required fields."""
     assert usage_of(None) is None
     assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
 

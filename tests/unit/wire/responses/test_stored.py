@@ -65,7 +65,9 @@ def test_references_are_found_once(body: dict[str, Any], expected: References) -
 
 
 def test_resolved_request_contains_stored_items() -> None:
-    """A resolved request contains the stored inputs and outputs, oldest first, followed by its own items."""
+    """After its references have been resolved, a request contains the stored inputs and outputs, oldest first, followed
+    by its own items.
+    """
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {
         "model": "m",
@@ -104,7 +106,7 @@ def test_empty_id_is_an_error(name: str) -> None:
 @each("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
 @each("place", [0, 1])
 def test_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
-    """A damaged record is treated as missing. Otherwise the request would lose part of its context."""
+    """A damaged record in the store is treated as missing. Otherwise, the request would lose part of its context."""
     good = b'{"response":{"output":[]},"input":[]}'
     records = (wrong, good) if place == 0 else (good, wrong)
     for asked, param in (

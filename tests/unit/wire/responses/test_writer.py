@@ -228,7 +228,7 @@ def test_first_message_has_the_usual_events() -> None:
 
 
 def test_refusal_and_text_share_a_message() -> None:
-    """Text and refusals are parts of the same message, and each has its own index."""
+    """Text and refusals are separate parts of the same message, each with its own index."""
     sent, writer = write([TextDelta("a"), RefusalDelta("b"), TextDelta("c"), Ended()])
     check(sent)
     assert writer.body is not None
@@ -266,7 +266,7 @@ def test_failed() -> None:
     [("invalid_tool_call", "invalid_prompt"), ("backend_truncated", "server_error"), (None, "server_error")],
 )
 def test_final_error_code_shows_whether_to_retry(code: str | None, final: str) -> None:
-    """The error code in the final object tells clients whether a retry can help. After an invalid call, a retry is
+    """The error code in the final object shows clients whether a retry can help. After an invalid call, a retry is
     pointless.
     """
     sent, _ = write([Failed(ApiError("out", code=code))])
