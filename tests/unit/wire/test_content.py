@@ -33,7 +33,7 @@ def test_parts_of_both_apis_are_accepted(content, parts, api_name):
 
 @pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
 def test_other_parts_are_kept_as_sent(part):
-    """Parts are kept as sent, except text and images with a URL."""
+    """Content parts other than text, and images without a URL, are kept exactly as the client sent them."""
     assert read_parts([part], "responses", "content") == (Raw("responses", part),)
 
 
@@ -54,7 +54,7 @@ def test_other_parts_are_kept_as_sent(part):
     ],
 )
 def test_malformed_content(content, param):
-    """Malformed content causes an error with status 400 and its exact path."""
+    """Malformed content causes an error with status 400 that contains the exact path of the field."""
     with pytest.raises(BadRequest) as caught:
         read_parts(content, "chat", "c")
     assert caught.value.error.param == param

@@ -76,7 +76,9 @@ def test_schemas_are_valid(kind: str) -> None:
     ],
 )
 def test_client_tools_are_distinguished(declared: dict[str, Any], local: bool) -> None:
-    """A tool's type, environment and ``execution`` field determine whether the client or the backend runs it."""
+    """Whether the client or the backend runs a tool is determined by the tool's type, its environment and its
+    ``execution`` field.
+    """
     assert is_local(declared) is local
 
 

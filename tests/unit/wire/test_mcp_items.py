@@ -81,7 +81,7 @@ def test_sdk_reads_every_event() -> None:
     ],
 )
 def test_errors_become_text(error: Any, words: str) -> None:
-    """A stored error is converted to text, regardless of its format."""
+    """An MCP error that is stored in an item is converted to text, regardless of its format."""
     assert error_text(error) == words
 
 
@@ -104,8 +104,8 @@ FUNCTION = {"type": "function", "name": "files__read"}
 
 
 def test_mcp_request_becomes_a_function_request() -> None:
-    """Tools and items of known MCP servers become functions, calls and outputs. Tools and items of other servers are
-    kept.
+    """Tools and items of MCP servers that toolsim knows become functions, calls and outputs. Tools and items of other
+    servers are kept.
     """
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}

@@ -71,8 +71,8 @@ OTHER: list[Any] = [
 
 
 def test_answer_is_recognized_by_its_text() -> None:
-    """An answer is recognized by its text, in any form in which clients store it, but only within its own
-    conversation.
+    """An answer in the history is recognized by its text, in any form in which clients store it, but only within its
+    own conversation.
     """
     key = answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ())
     for message in SAME + OTHER:
@@ -81,7 +81,7 @@ def test_answer_is_recognized_by_its_text() -> None:
 
 
 def test_answer_is_recognized_by_its_calls() -> None:
-    """An answer is recognized by its calls, even if the client has reformatted the arguments."""
+    """An answer in the history is recognized by its calls, even if the client has reformatted the arguments."""
     key = answer_key(whole_key({"messages": [USER]}, "me"), "", [("f", '{"b": 1, "a":[2]}')])
     for message, is_same in (
         (call('{"a":[2],"b":1}'), True),

@@ -49,7 +49,7 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_choices_are_read(value, choice):
-    """Every form of ``tool_choice`` is converted to a ToolChoice that contains the names used by the model."""
+    """Every format of ``tool_choice`` is converted to a ToolChoice that contains the tool names that the model uses."""
     assert read_choice(value, TOOLS, hosted=False, param="tool_choice") == (choice, [])
 
 
@@ -71,13 +71,13 @@ def test_choices_are_read(value, choice):
     ],
 )
 def test_ignored_choices_are_noted(value, choice, notes):
-    """Parts of a tool choice that concern hosted tools are ignored with a note."""
+    """Parts of a tool choice that concern hosted tools are ignored and listed in the report."""
     assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
 
 
 def test_required_can_refer_to_a_hosted_tool():
-    """If the client has only hosted tools, the choice "required" refers to the hosted tools, and is ignored with a
-    note.
+    """If the client has only hosted tools, the choice "required" refers to the hosted tools. It is ignored and listed
+    in the report.
     """
     assert read_choice("required", (), hosted=True, param="tool_choice") == (ToolChoice(), ["tool_choice:required"])
 
@@ -118,7 +118,9 @@ def test_legacy_function_call(value, choice):
     ],
 )
 def test_malformed_choice_is_refused(value, param):
-    """A malformed choice, or a choice that cannot be fulfilled, causes an error with status 400 and the exact path."""
+    """A malformed choice, or a choice that cannot be fulfilled, causes an error with status 400 that contains the exact
+    path of the field.
+    """
     assert param_of(read_choice, value, TOOLS, hosted=False, param="tool_choice") == param
 
 

@@ -153,7 +153,7 @@ def test_hosted_tools_stay_as_sent():
     ],
 )
 def test_malformed_tools(body, param):
-    """A malformed declaration causes an error with status 400 and the exact path."""
+    """A malformed tool declaration causes an error with status 400 that contains the exact path of the field."""
     assert param_of(read_tools, body) == param
 
 
@@ -256,14 +256,16 @@ def test_schema_param():
 
 
 def test_echo_tools():
-    """In a response, functions are shown in flat form with all keys, and all other tools are shown as sent."""
+    """In a response, functions are shown in flat form with all keys. All other tools are shown exactly as the client
+    sent them.
+    """
     bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
     assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
     assert echo_tools(None) == []
 
 
 def test_name_next_to_its_function_is_used():
-    """If ``function`` contains no name, the name next to ``function`` is used."""
+    """If the ``function`` object of a tool declaration contains no name, the name next to ``function`` is used."""
     declared = {"type": "function", "name": "f", "strict": True, "function": {"description": "d", "parameters": SCHEMA}}
     assert read_tools({"tools": [declared]}) == ((F,), ())
     both = {"type": "function", "name": "outer", "function": {"name": "f"}}

@@ -31,7 +31,9 @@ HERON = {"title": "Herons", "url": "https://b.example/h", "snippet": "Grey."}
     ],
 )
 def test_results_in_json(output: object) -> None:
-    """Results are found in JSON under any common field name, regardless of how deeply their list is nested."""
+    """Search results are found in JSON under any common field name, regardless of how deeply the list of results is
+    nested.
+    """
     assert read_results(json.dumps(output)) == [SearchResult("https://b.example/h", "Herons", "Grey.")]
 
 
@@ -46,7 +48,7 @@ def test_results_in_json(output: object) -> None:
     ],
 )
 def test_results_in_text(output: str) -> None:
-    """Results are found in plain text and in Markdown without losing any text."""
+    """Search results are found in plain text and in Markdown, without losing any text."""
     first, second = read_results(output)
     assert [(each.url, each.title) for each in (first, second)] == [
         ("https://b.example/h", "Herons"),
@@ -92,12 +94,14 @@ def test_large_outputs_are_fast() -> None:
 def test_domains_include_subdomains(
     allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool
 ) -> None:
-    """A domain includes its subdomains, but not other names that merely end in the same letters."""
+    """A domain in a search limit includes its subdomains, but not other names that merely end in the same letters."""
     assert SearchLimits(allowed, blocked).permits(url) == permitted
 
 
 def test_limits_of_both_apis() -> None:
-    """Search limits are read in the forms of both APIs. A malformed list of domains is refused."""
+    """Limits for a web search are read in the formats of the Responses and Messages APIs. A malformed list of domains
+    is refused.
+    """
     assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == SearchLimits(("a",), (), 3)
     assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == SearchLimits(("a",))
     with pytest.raises(BadRequest, match=r"tools\[0\].blocked_domains"):

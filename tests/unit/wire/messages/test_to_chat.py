@@ -196,7 +196,7 @@ def test_deferred_tool_is_declared_where_it_is_loaded() -> None:
 
 
 def test_anthropic_only_fields_are_noted() -> None:
-    """Fields that only Anthropic supports are dropped and noted. The user's ID is never forwarded."""
+    """Fields that only Anthropic supports are dropped and listed in the report. The user's ID is never forwarded."""
     extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[search], stop_sequences=["END"], **extras))
@@ -257,8 +257,8 @@ def test_bad_requests_name_their_path(fields: dict[str, Any], message: str) -> N
 
 
 def test_messages_backend_receives_supported_fields() -> None:
-    """A request for a Messages backend contains every field that the API supports. All other fields are noted, and a
-    stored file is represented by its ID.
+    """A request for a Messages backend contains every field that the API supports. All other fields are dropped and
+    listed in the report. A stored file is represented by its ID.
     """
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]

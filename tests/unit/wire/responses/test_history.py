@@ -93,7 +93,7 @@ TOKEN = "gAAAAAB" + "x" * 120
 
 
 def test_messages_between_agents():
-    """In messages between agents, plain text is kept, and ciphertext is dropped with a note."""
+    """In messages between agents, plain text is kept. Ciphertext is dropped and listed in the report."""
     head = {"type": "input_text", "text": "Payload:"}
     plain, sealed = ({"type": "encrypted_content", "encrypted_content": text} for text in ("Count.", TOKEN))
     message = {"type": "agent_message", "author": "/root", "recipient": "/root/a"}
@@ -154,7 +154,9 @@ def test_unknown_items(item, read_as, note):
     ],
 )
 def test_hosted_tool_items_are_kept_as_sent(item):
-    """Hosted tools' items are kept as sent, because a backend with the same API might accept them."""
+    """Items of hosted tools are kept exactly as the client sent them, because a backend with the same API might accept
+    them.
+    """
     assert read(item).items == (HostedItem(item),)
     assert read(item).dropped == ()
 

@@ -286,8 +286,8 @@ def test_tools_without_input_are_refused(body, param):
 
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])
 def test_tool_can_be_chosen_by_type(kind):
-    """A tool that is declared by type can also be chosen by type. The choice of an undeclared type is dropped with a
-    note.
+    """A tool that is declared by type can also be chosen by type. The choice of an undeclared type is dropped and
+    listed in the report.
     """
     tools = [{"type": "shell"}, {"type": "apply_patch"}]
     assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).tool_choice == ToolChoice(

@@ -285,8 +285,8 @@ def test_items_of_built_in_tools_pass() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_hosted_items_are_sent_step_by_step(stream: bool) -> None:
-    """Text can be sent between the events of a hosted item. The sequence numbers and indexes of these events are
-    assigned by toolsim.
+    """Text can be sent between the events of a hosted tool's item. toolsim assigns the sequence numbers and indexes of
+    these events.
     """
     begun = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "", "server_label": "s", "status": "calling"}
     done = {**begun, "arguments": "{}", "output": "y", "status": "completed"}
@@ -374,7 +374,7 @@ TEXT = [TextDelta("a")]
 def test_message_phase_shows_whether_calls_follow(
     events: list[ClientEvent], phases: list[str | None], stream: bool
 ) -> None:
-    """The phase of a finished message shows whether calls follow the message. A message that was cut off has no
+    """The ``phase`` of a finished message shows whether calls follow the message. A message that was cut off has no
     phase.
     """
     sent, writer = write(events, stream)
