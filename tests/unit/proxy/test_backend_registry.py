@@ -97,7 +97,9 @@ def test_unreachable_backend_keeps_its_engine() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """The numbers of backends and of refusals per backend are limited, because clients choose addresses and models."""
+    """The number of remembered backends is limited, as is the number of refusals per backend, because clients choose
+    addresses and models.
+    """
     backends = BackendRegistry()
     first = backends.at("http", "h", 0)
     for port in range(1, backend_registry._MAX_BACKENDS + 1):

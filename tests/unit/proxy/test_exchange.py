@@ -61,7 +61,6 @@ def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HT
     return flow
 
 
-# Inputs: whether the answer has a plan, whether it streams, status, headers, body. Results: whether toolsim rewrites
 # The fields of each example: whether the exchange has a plan, whether the client requested a stream, and the answer's
 # status, headers and body. The last two fields are the results: whether toolsim rewrites the answer, and the value of
 # ``flow.response.stream``.

@@ -121,7 +121,7 @@ def test_answered_tunnel_is_unchanged(reader: Any) -> None:
 
 
 def test_kind_of_flow_is_recognized() -> None:
-    """Requests to the listener itself, requests in reverse mode, and requests to other hosts are distinguished."""
+    """toolsim distinguishes requests to the listener itself, requests in reverse mode, and requests to other hosts."""
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")

@@ -75,7 +75,9 @@ def test_inexpressible_schemas_are_reported(schema: dict[str, Any], expressible:
 
 
 def test_descriptions_are_listed_below_by_path() -> None:
-    """Each described property has a note that begins with the property's path. Optional objects also have a note."""
+    """Below the template, there is a note for each property with a description and for each optional object. The note
+    begins with the property's path.
+    """
     inner = an_object(["q"], q={"type": "number", "description": "Quantity.\nWhole."})
     schema = an_object(
         ["city"],

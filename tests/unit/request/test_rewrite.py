@@ -748,7 +748,7 @@ def test_backend_receives_its_model_name(make):
 
 
 def test_translated_request_has_the_backends_model_name():
-    """A request that is translated to another API also uses the backend's name for the model."""
+    """If a request is translated to another API, it also contains the backend's name for the model."""
     for backend in ("chat", "messages"):
         assert sent(responses(Policy(backend=backend, backend_model="qwen")))["model"] == "qwen"
 

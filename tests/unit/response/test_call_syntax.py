@@ -40,8 +40,8 @@ from toolsim.response.parsed_call import Json, Values
     ],
 )
 def test_literal_values_are_read(text: str, values: list[tuple[str | None, Any]] | None) -> None:
-    """Positional and keyword literals are parsed in order. An expression that would have to be evaluated is not a
-    call.
+    """In a call such as ``f(1, b="x")``, positional and keyword literals are parsed in order. Text with an expression
+    that would have to be evaluated is not a call.
     """
     got = read_call(text)
     if values is None:

@@ -1,5 +1,5 @@
-"""Tests for correcting the types of arguments according to the schema, in tagged, untagged and native calls with all
-APIs.
+"""Tests for correcting the types of arguments according to the tool's schema, in tagged, untagged and native calls with
+all APIs.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def test_read_error(error: object, expected: ApiError) -> None:
 
 
 def test_missing_answer_error() -> None:
-    """If a body contains no answer, the error quotes the backend's message or, if there is none, names the field that
-    is missing.
+    """If a response body contains no answer, the error quotes the backend's message. If there is no message, the error
+    names the field that is missing.
     """
     assert no_answer({"object": "error", "message": "out", "code": 400}, "choices").message == "out"
     assert no_answer({"detail": "out"}, "choices").message == "out"
@@ -78,7 +78,7 @@ def test_error_body(message: str, code: str | None) -> None:
     ],
 )
 def test_errors_that_reject_a_path(status: int, body: dict[str, Any] | None, model: str, expected: bool) -> None:
-    """Only an error about an unknown path counts as a rejection of the path. All other errors are passed on to the
-    client.
+    """Only an error about an unknown path means that the backend rejects the path. All other errors are passed on to
+    the client.
     """
     assert rejects_path(status, body, model) is expected

@@ -1,4 +1,4 @@
-"""Request bodies in the form of one API at the path of another API."""
+"""Request bodies that have the format of one API but are sent to the path of another API."""
 
 from __future__ import annotations
 
@@ -108,14 +108,16 @@ def sent_to(backend: ApiName, body: dict[str, Any], *, path: ApiName = "chat", *
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_messages_blocks_at_the_chat_path(backend: ApiName) -> None:
-    """A chat request that contains Messages API blocks results in the same prompt as the same conversation in the chat
-    form.
+    """A chat request that contains Messages API blocks results in the same prompt as the same conversation in the
+    format of the chat API.
     """
     assert sent_to(backend, CLAUDE) == sent_to(backend, NATIVE)
 
 
 def test_messages_blocks_for_a_native_backend() -> None:
-    """For a backend with native tools, Messages API blocks in a chat request are converted to the chat form."""
+    """For a backend with native tools, Messages API blocks in a chat request are converted to the format of the chat
+    API.
+    """
     sent = sent_to("chat", CLAUDE, mode="native")
     assert sent["messages"][2:4] == [
         {**NATIVE["messages"][2], "content": [{"type": "text", "text": "I read it."}]},
@@ -169,8 +171,8 @@ def test_responses_body_for_a_native_backend() -> None:
     ],
 )
 def test_native_body_is_the_same_object(body: dict[str, Any]) -> None:
-    """If a body already has the form of its path, the same object is returned, so that the request can pass through
-    unchanged.
+    """If a body already has the format of the chat API, the original object is returned, so that the request can pass
+    through unchanged.
     """
     assert as_chat(body) is body
 
@@ -199,7 +201,7 @@ def test_errors_name_their_path(body: dict[str, Any], param: str) -> None:
 
 CALL_ARGUMENTS = {"path": "a.txt"}
 OUTPUT_FORMAT = {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}
-# The same request in the form of each API.
+# The same request in the format of each API.
 SAME: dict[ApiName, dict[str, Any]] = {
     "chat": {
         **NATIVE,
@@ -274,8 +276,8 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 @pytest.mark.parametrize("backend", SAME)
 def test_any_form_at_any_path(path: ApiName, shape: ApiName, backend: ApiName) -> None:
-    """A body in any form, sent to any path, results in the same prompt and settings as a body in the path's own
-    form.
+    """A body in the format of any API can be sent to any API's path. The prompt and the settings are the same as for a
+    body in the path's own format.
     """
     foreign, own = (sent_to(backend, SAME[each], path=path) for each in (shape, path))
     assert {**plain(foreign), "store": None} == {**plain(own), "store": None}
@@ -283,7 +285,9 @@ def test_any_form_at_any_path(path: ApiName, shape: ApiName, backend: ApiName) -
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_native_backend_receives_the_paths_form(path: ApiName, shape: ApiName) -> None:
-    """A backend with native tools receives the path's own form. Converting a converted body again changes nothing."""
+    """A backend with native tools receives a body in the format of the API to which the path belongs. Converting a
+    converted body again has no effect.
+    """
     sent = sent_to(path, SAME[shape], path=path, mode="native")
     if path == "chat":
         sent["tool_choice"] = SAME[path]["tool_choice"]
@@ -297,7 +301,7 @@ def test_native_backend_receives_the_paths_form(path: ApiName, shape: ApiName) -
 
 @pytest.mark.parametrize("path", SAME)
 def test_unconverted_body_is_the_same_object(path: ApiName) -> None:
-    """If a body already has the form of its path, the original object is returned."""
+    """If a body already has the format of the path's API, the original object is returned."""
     assert APIS[path].expand_opaque_items(SAME[path]) is SAME[path]
 
 
@@ -323,13 +327,13 @@ MIXED: list[tuple[ApiName, dict[str, Any]]] = [
 @pytest.mark.parametrize(("path", "changed"), MIXED)
 @pytest.mark.parametrize("backend", SAME)
 def test_parts_in_another_form_are_converted(path: ApiName, changed: dict[str, Any], backend: ApiName) -> None:
-    """A body is converted even if only its history, its tools or its tool choice has another API's form."""
+    """A body is converted even if only its history, its tools or its tool choice has the format of another API."""
     mixed, own = (sent_to(backend, body, path=path) for body in (SAME[path] | changed, SAME[path]))
     assert plain(mixed) == plain(own)
 
 
 def test_settings_are_renamed_for_the_path() -> None:
-    """Settings are renamed for the API of the path, and settings without an equivalent are dropped."""
+    """Settings are renamed for the API to which the path belongs. Settings without an equivalent are dropped."""
     question = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     chat = {"max_completion_tokens": 9, "response_format": {"type": "json_schema", "json_schema": OUTPUT_FORMAT}}
     chat |= {"reasoning_effort": "low", "verbosity": "low", "stop": "x", "parallel_tool_calls": False}
@@ -394,7 +398,7 @@ def test_legacy_functions_at_the_responses_path() -> None:
     ],
 )
 def test_errors_at_each_path_name_their_path(path: ApiName, body: dict[str, Any], param: str) -> None:
-    """For each path, an error contains the field's path in the body that the client sent."""
+    """For each API's path, an error about a field contains the path of this field in the body that the client sent."""
     with pytest.raises(BadRequest) as refused:
         APIS[path].read(APIS[path].expand_opaque_items(body))
     assert refused.value.error.param == param

@@ -117,7 +117,7 @@ def test_byte_by_byte_yields_the_same_events(api: ApiName) -> None:
 
 
 def test_other_kinds_of_frames_repeat() -> None:
-    """Frames with reasoning, calls or several choices are also recognized as repeats, separately for each kind of
+    """Repeated frames with reasoning, calls or several choices are also recognized, separately for each kind of
     frame.
     """
     answer = ChatAnswer()
@@ -135,7 +135,9 @@ def test_other_kinds_of_frames_repeat() -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
-    """Repeated frames that arrive together are combined into one event. Frames that arrive separately are not."""
+    """Repeated frames that arrive together are combined into one event. Each frame that arrives separately becomes a
+    separate event.
+    """
     answer, words = ANSWERS[api](), ["so ", "it ", "is\n"] * 30
     frames = [frame for word in words for frame in answer.add_reasoning(word)]
     frames += [*answer.begin_message(), *(frame for word in words for frame in answer.add_text(word))]
@@ -245,8 +247,8 @@ def test_repeated_frame_has_the_parsed_document(envelope: bytes, inside: bytes) 
 
 
 def test_frames_that_arrive_together_are_decoded_together() -> None:
-    """Frames that arrive together are decoded in one step only if all of them are repeats and there are no other bytes
-    between them.
+    """Frames that arrive together are decoded in one step only if all of them are repeated frames and there are no
+    other bytes between them.
     """
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
@@ -269,8 +271,8 @@ def still(document: dict[str, Any] | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
 def test_sequence_numbers_can_change(envelope: bytes) -> None:
-    """A frame with another sequence number is still recognized as a repeat, provided that the number is an unsigned
-    JSON integer.
+    """A frame with another sequence number is still recognized as a repeated frame, provided that the number is an
+    unsigned JSON integer.
     """
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
@@ -284,7 +286,7 @@ def test_sequence_numbers_can_change(envelope: bytes) -> None:
 
 
 def test_alternating_kinds_are_recognized() -> None:
-    """Frames of two kinds that alternate are recognized as repeats, whether they arrive separately or together."""
+    """Repeated frames of two kinds that alternate are recognized, whether they arrive separately or together."""
     decoder = RepeatDecoder()
     kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
     for frame in kinds * 10:

@@ -72,7 +72,7 @@ def test_invalid_values_are_refused() -> None:
     [("", ""), ("a", "a"), ("ü", "ü"), (GRIN, GRIN), ("".join(HALVES), GRIN), ("a\ud83d", "a�"), ("\ude00b", "�b")],
 )
 def test_surrogate_halves_are_joined(text: str, whole: str) -> None:
-    """Adjacent halves of a surrogate pair are joined, and a lone half is replaced."""
+    """Adjacent halves of a surrogate pair are joined. A half without a partner is replaced."""
     assert whole_text(text) == whole
 
 
@@ -90,7 +90,9 @@ def test_surrogate_halves_are_joined(text: str, whole: str) -> None:
     ],
 )
 def test_parse_object(data: bytes, value: object) -> None:
-    """A JSON object is parsed, and its surrogate pairs are joined. The result for any other text is None."""
+    """A JSON object is parsed, and the halves of surrogate pairs in it are joined. For any other text, the result is
+    None.
+    """
     assert parse_object(data) == value
 
 
@@ -106,7 +108,7 @@ def test_numbers_can_be_refused() -> None:
 
 @given(st.text(), st.data())
 def test_joiner(text: str, data: st.DataObject) -> None:
-    """The joined text contains all characters, even if a delta ends within a character."""
+    """Joining text deltas keeps all characters, even if a delta ends within a character."""
     units = text.encode("utf-16-le", "surrogatepass")
     joiner: Joiner[str] = Joiner()
     joined, at = "", 0

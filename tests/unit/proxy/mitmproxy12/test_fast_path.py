@@ -332,7 +332,6 @@ def sent_by(
         patch.setattr(fast_path.Http1Client, "read_body", reading)
         if long:
             patch.setattr(response_pump, "open_fast_path", lambda *_: None)
-        # The order of writes to different connections can differ, because closing the backend's connection sometimes
         # Compare the writes separately for each connection. Closing the backend's connection sometimes takes one more
         # step of the event loop, so the order of writes to different connections can differ.
         return [sorted(sent, key=operator.itemgetter(0)) for sent in asyncio.run(play())], reached
@@ -403,7 +402,6 @@ def one_delta(size: int) -> bytes:
     return frame
 
 
-# A chunk whose data contains other chunks, split into two reads. The second read looks like a sequence of complete
 # Each example is a chunk that arrives in two reads. The data of the chunk contains text that looks like other chunks,
 # so the second read by itself looks like a sequence of complete chunks.
 CHUNKS_IN_CHUNKS = {

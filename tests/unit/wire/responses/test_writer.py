@@ -187,8 +187,8 @@ def test_ids() -> None:
 def test_arguments_that_can_be_encrypted(
     declared: tuple[str, ...], arguments: str, named: list[str] | None, stream: bool
 ) -> None:
-    """If a tool declares that arguments can be encrypted, its calls list their encrypted arguments. Other calls have no
-    such list.
+    """If a tool declares that some arguments can be encrypted, each call to it lists the arguments that are encrypted.
+    Calls to other tools have no such list.
     """
     started = CallStarted(1, "spawn_agent", namespace="agents", encrypted=declared)
     sent, writer = write([started, CallDelta(arguments), CallEnded(), *call(2), Ended()], stream)
