@@ -140,7 +140,7 @@ async def test_request_too_large_for_rounds_causes_a_warning(
 
 async def test_large_mcp_request_causes_a_warning(rounds: Rounds) -> None:
     """A request that is too large for MCP calls causes a warning if the operator has configured MCP servers or the
-    request declares some.
+    request declares MCP servers.
     """
     nobody: Any = None  # No server is contacted.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})

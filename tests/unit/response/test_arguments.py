@@ -1,4 +1,6 @@
-"""Tests for each row of the table of argument formats in the module under test, for function tools and custom tools."""
+"""Tests for each format in the table of argument formats in the module under test, for function tools and custom
+tools.
+"""
 
 from __future__ import annotations
 

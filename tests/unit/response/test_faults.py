@@ -211,8 +211,8 @@ def test_valid_call_next_to_a_broken_one_is_made() -> None:
     ],
 )
 def test_order_of_items_is_kept(item: Any) -> None:
-    """If another item follows a broken call, the text of the call is emitted before this item, so that the order is
-    kept. The answer is not retried.
+    """The client receives the text of a broken call before the next item, so that the order is kept. The answer is not
+    retried.
     """
     emitted, retry, _ = run(asking(), [MISFIT, item])
     assert retry is None

@@ -154,7 +154,7 @@ def test_wrong_closing_brackets_are_accepted() -> None:
 
 
 def test_depth_is_bounded() -> None:
-    """Text that is nested more deeply than the limit is not parsed as a call."""
+    """Text whose nesting exceeds the depth limit is not parsed as a call."""
     assert read('{"arguments": ' + "[" * 600)[1] is False
 
 

@@ -56,7 +56,7 @@ def test_several_turns_can_share_a_client() -> None:
 
 
 def test_invalid_body_fails_the_turn() -> None:
-    """If the body is not a JSON object, the turn ends as failed. A later failure from outside the backend's answer is
+    """If the backend's body is not a JSON object, the turn fails. A later failure from outside the backend's answer is
     ignored.
     """
     turn = ResponseRewriter(plan("chat", "chat", False), Report(), content_type="application/json")

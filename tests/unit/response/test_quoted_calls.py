@@ -94,8 +94,8 @@ def plan_for(
     tools: Sequence[dict[str, Any]] = TOOLS,
     **policy: Any,
 ) -> Plan:
-    """Return the plan for a request whose tool outputs are ``outputs``. The outputs belong to ``calls``, followed by
-    calls to ``fetch``.
+    """Return the plan for a request with the given tool outputs. They belong to ``calls``, followed by calls to
+    ``fetch``.
     """
     made = [*calls, *[("fetch", {"url": f"https://a.test/{number}"}) for number in range(len(calls), len(outputs))]]
     items: list[dict[str, Any]] = [{"role": "user", "content": says}]

@@ -177,8 +177,8 @@ def test_private_tag_makes_tool_call_text() -> None:
 
 
 def test_prose_is_not_held_back() -> None:
-    """Text that cannot become a tag is emitted immediately. Text that looked like a tag is emitted as soon as the tag
-    is ruled out.
+    """Text that cannot become a tag is emitted immediately. If text looks like the beginning of a tag but turns out not
+    to be one, it is emitted as soon as this is clear.
     """
     sentinel = Sentinel()
     assert sentinel.feed("Hello ") == ["Hello "]

@@ -1,5 +1,5 @@
-"""mitmproxy's backup of a flow, in which toolsim keeps the original messages of an exchange, and the mitmproxy
-internals that this relies on.
+"""mitmproxy's backup of a flow, in which toolsim keeps the original messages of an exchange. mitmproxy's internals that
+this requires are also tested.
 """
 
 from __future__ import annotations

@@ -432,7 +432,7 @@ def test_data_waits_behind_a_pause(installed: Installed, monkeypatch: pytest.Mon
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
     short, _ = sent_by(installed, "chat", Policy(), reads, long=False)
     assert short == sent_by(installed, "chat", Policy(), reads, long=True)[0]
-    assert [] in short  # Nothing was sent after at least one read, so the stream has paused.
+    assert [] in short  # After one of the reads, nothing was sent, because the stream paused.
 
 
 @pytest.mark.parametrize("shortly", [True, False])

@@ -65,7 +65,7 @@ def test_yaml_values_must_have_the_type(option: Option, good: Any, bad: Any) -> 
 
 
 def test_values_from_mitmproxy_are_checked() -> None:
-    """List items are split at commas. Numbers below the minimum, and choices that do not exist, are refused."""
+    """The items of a list are split at commas. Numbers below the option's minimum and unknown choices are refused."""
     assert LIST.checked(["a, b", ",c"]) == ("a", "b", "c")
     assert (FLAG.checked(False), NUMBER.checked(1), CHOICE.checked("a")) == (False, 1, "a")
     with pytest.raises(ValueError, match="got 0, expected 1 or more"):

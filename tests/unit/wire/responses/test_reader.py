@@ -421,7 +421,9 @@ def message(*texts: str, **fields: str) -> dict[str, Any]:
 
 
 def test_texts_of_two_messages_are_separated() -> None:
-    """The texts of two messages are separated exactly once, regardless of which events contain the texts."""
+    """Exactly one separator is inserted between the texts of two messages, regardless of which events contain the
+    texts.
+    """
     messages = [message("A", "B", id="m1"), message("", id="m2"), message(id="m3"), message("C", "D", id="m4")]
     expected = [TextDelta("A"), TextDelta("B"), NextMessage(), TextDelta("C"), TextDelta("D"), *END]
     completed = {"type": "response.completed", "response": {"output": messages}}
