@@ -349,7 +349,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
         choose = random.Random(seed)
         at, reads = 0, []
         while at < len(wire):
-            # About 70 % of the reads end at the end of a chunk, and the others at a random offset.
+            # About 70% of the reads end at the end of a chunk, and the others at a random offset.
             step = choose.randint(1, 400)
             end = wire.find(b"\n\n\r\n", at + step) + 4 if choose.random() < 0.7 else at + step
             end = end if end > 3 else len(wire)
