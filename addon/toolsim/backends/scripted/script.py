@@ -49,7 +49,6 @@ DIRECTIONS = {
 """The effect of each stage direction."""
 
 MAX_QUOTE_CHARS = 300
-# Maximum number of characters of a question that are used. Each of their words is compared with every word of every
 # Maximum number of characters of a question that are used. Each word of the question is compared with every word of
 # every tool, which blocks the event loop.
 MAX_QUESTION_CHARS = 500
