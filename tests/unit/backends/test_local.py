@@ -1,4 +1,6 @@
-"""Tests for a model file as a backend, with a stand-in for the llama.cpp library. Real models are tested manually."""
+"""Tests for running a model file as a backend, with a stand-in for the llama.cpp library. Real models are tested
+manually.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Server:
 
 
 def library(monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object]) -> None:
-    """Install a stand-in for the library, in which calling ``Server`` calls ``make`` with the parameters."""
+    """Replace the ``xllamacpp`` package with a stand-in whose ``Server`` is ``make``, which is called with the
+    parameters.
+    """
     module = types.ModuleType("xllamacpp")
     params = {"model": types.SimpleNamespace(), "cpuparams": types.SimpleNamespace()}
     module.CommonParams = lambda: types.SimpleNamespace(**params)  # type: ignore[attr-defined]
@@ -84,7 +88,7 @@ async def test_request_is_sent_as_chat_completions(monkeypatch: pytest.MonkeyPat
 
 
 async def test_port_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp is configured to listen only on the loopback interface, on any free port, and to require a key."""
+    """llama.cpp listens only on the loopback interface, on a free port, and requires an API key."""
     made: list[Any] = []
     library(monkeypatch, lambda params: made.append(params) or Server([]))
     await LocalBackend(Path("m.gguf")).start()
@@ -143,7 +147,9 @@ async def test_invalid_model_file_is_logged(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_body_contains_the_schema() -> None:
-    """The body for llama.cpp contains the schema of the requested answer. A request without messages is refused."""
+    """The body for llama.cpp contains the JSON schema that the client requested for the answer. A request that consists
+    only of an item reference is refused.
+    """
     form = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}
     body = chat_body(RESPONSES.read({"input": "x", "text": form}))
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}

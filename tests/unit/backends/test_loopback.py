@@ -29,7 +29,7 @@ from toolsim.wire.apis import RESPONSES
 
 
 class Played(TextBackend):
-    """A backend that emits the given events. ``stopped`` is set when an answer's generator is closed."""
+    """A backend that plays back the given events. ``stopped`` is set when the generator of an answer is closed."""
 
     def __init__(self, *events: BackendEvent | BadRequest) -> None:
         self.events = events
@@ -122,8 +122,8 @@ async def test_chat_stream_equals_the_non_streamed_answer(client: httpx.AsyncCli
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
-    """If the backend fails before the answer begins, the client receives an HTTP error with the failure's status and
-    Retry-After, and with an error object in the API's format.
+    """If the backend fails before the answer begins, the client receives an HTTP error. It has the status, the
+    Retry-After and the error code of the failure.
     """
     loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
     answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
@@ -283,7 +283,7 @@ async def test_hosted_tools_are_a_400(client: httpx.AsyncClient) -> None:
 
 
 async def test_model_list_has_the_format_of_the_api(client: httpx.AsyncClient) -> None:
-    """The client receives the list of models in the API's format. If the backend cannot list its models, the client
+    """The client receives the model list in the format of its API. If the backend cannot list its models, the client
     receives the backend's error.
     """
     loopback, url = await serve(Played(*WHOLE))
@@ -314,10 +314,10 @@ async def test_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
 async def test_only_announced_flows_are_answered(client: httpx.AsyncClient, path: str) -> None:
-    """A request is refused unless the addon has announced its flow ID. This also protects against a client that has
-    guessed the port, or that uses a rebound host name.
+    """A request is refused unless the addon has announced its flow ID. This also protects against clients that guess
+    the port, and against DNS rebinding.
 
-    Each flow ID is accepted only once, because flow IDs appear in pages and files.
+    Each flow ID is accepted only once, because flow IDs are visible on pages and in files.
     """
     played = Played(*WHOLE)
     loopback = Loopback(played)

@@ -64,7 +64,7 @@ async def test_life_cycle_of_an_answer(background_store: BackgroundStore, memory
 
 
 async def test_answer_ends_only_once(background_store: BackgroundStore) -> None:
-    """Only the first attempt to end or cancel an answer succeeds; later attempts change nothing."""
+    """An answer can be finished or canceled only once. Later attempts have no effect."""
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")
     assert entry is not None
@@ -103,8 +103,8 @@ async def test_deleted_answer_is_never_written_again(background_store: Backgroun
 async def test_expired_lease_can_be_renewed_until_the_answer_fails(
     background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer whose lease has expired counts as abandoned. The lease can still be renewed until the answer is marked
-    as failed.
+    """If the lease of an answer has expired, the answer counts as abandoned. The lease can still be renewed until
+    another proxy marks the answer as failed.
     """
     lease = await opened(background_store)
     monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
@@ -122,8 +122,8 @@ async def test_expired_lease_can_be_renewed_until_the_answer_fails(
 async def test_write_that_was_reported_as_failed_is_recognized(
     background_store: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a write succeeds although the store reports an error, a repeated write recognizes the stored data as its own
-    and succeeds.
+    """A write can succeed although the store reports an error. A repeated write then recognizes the stored data as its
+    own and succeeds.
     """
     put = memory._put
     late = [True]
@@ -179,8 +179,8 @@ async def test_conversation_survives_concurrent_writes(
 async def test_events_are_stored_for_followers_and_at_the_end(
     background_store: BackgroundStore, memory: ResponseStore
 ) -> None:
-    """Events are stored while the answer is produced if a follower requests them, and otherwise when the answer ends.
-    They are not stored if the answer has been deleted.
+    """Events are stored while the answer is produced if a follower has requested them. Otherwise, they are stored at
+    the end, unless the answer has been deleted.
     """
     lease = await opened(background_store)
     assert not await background_store.events_requested(lease)

@@ -160,7 +160,9 @@ async def test_starting_answers_count_toward_the_limit(setup: Setup, monkeypatch
 
 
 async def test_other_requests_are_not_served(setup: Setup) -> None:
-    """Requests for non-background answers, other resources and unknown IDs are left to other endpoints."""
+    """Requests for non-background answers, other resources and unknown IDs are not handled by the background
+    endpoints.
+    """
     await setup.memory.store(
         StoredContext("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
     )
@@ -196,7 +198,7 @@ async def test_canceling_or_deleting_ends_a_local_run(
 
 
 async def test_remote_answer_is_followed_through_the_store(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another proxy produces the answer, the client receives a stream that reads the events from the store."""
+    """If another proxy produces the answer, the client receives its events from the store."""
     await setup.begin(BODY | {"stream": True})
     shown: list[tuple[HTTPFlow, Any]] = []
 

@@ -22,15 +22,15 @@ async def followed(log: EventLog, after: int) -> bytes:
 
 @given(st.integers(0, 30), st.integers(-1, 40), st.integers(1, 5))
 async def test_all_followers_receive_equal_frames(count: int, after: int, at_once: int) -> None:
-    """A client receives the same frames whether it follows the answer from the start, reads the log at the end, or
-    reads the events from the store.
+    """All clients receive the same frames, whether they follow the answer from the start, read the log at the end, or
+    read the events from the store.
     """
     log = EventLog(1_000_000)
     early = asyncio.create_task(followed(log, after))
     await asyncio.sleep(0)
     frames = [frame(number) for number in range(count)]
     for start in range(0, count, at_once):
-        # A writer can emit several frames in one chunk. The final [DONE] frame is not an event.
+        # The writer can emit several frames in one chunk. The final ``[DONE]`` frame is not an event.
         log.add([b"".join(frames[start : start + at_once]), DONE])
         await asyncio.sleep(0)
     end = [frame(count), DONE]
@@ -44,8 +44,8 @@ async def test_all_followers_receive_equal_frames(count: int, after: int, at_onc
 
 
 async def test_oldest_events_are_discarded_at_the_limit() -> None:
-    """When the event log reaches its size limit, the oldest events are discarded. A follower that still needs a
-    discarded event receives an error. A follower that has already read the discarded events continues.
+    """When the log is full, it discards the oldest events. A follower that still needs them receives an error. A
+    follower that has already read them continues.
     """
     log = EventLog(10_000)
     reader, read = log.follow(-1), b""

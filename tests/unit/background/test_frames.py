@@ -36,7 +36,9 @@ def test_query_selects_the_events() -> None:
 
 
 def test_stored_events_are_located_by_number() -> None:
-    """Stored events are found by sequence number. ``has_end`` reports whether the final event is stored."""
+    """Stored events are found by their sequence number, and ``has_end`` returns whether the last event of the answer is
+    stored.
+    """
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     frames = frames_of(writer.queue()[1])
     whole = [*frames, *frames_of([*writer.write(TextDelta("Hi")), *writer.write(Ended({0: "stop"}))])]
@@ -54,8 +56,8 @@ def test_stored_events_are_located_by_number() -> None:
 
 
 def test_error_event_repeats_its_message() -> None:
-    """An error event contains its message both at the top level and in ``error``, because each client reads only one of
-    the two fields.
+    """An error event contains its message twice, at the top level and in ``error``, because clients read only one of
+    these fields.
     """
     answered = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
     assert (answered["type"], answered["message"], answered["sequence_number"]) == ("error", LEFT_ALONE.message, 7)

@@ -62,7 +62,7 @@ async def ended(setup: Setup) -> None:
 
 
 async def nothing(setup: Setup) -> None:
-    """Do nothing, so that no event arrives during this wait."""
+    """Let the follower wait without an event."""
 
 
 async def test_events_are_received_once_from_the_cursor_on(setup: Setup) -> None:
@@ -101,7 +101,7 @@ async def test_missing_last_events_end_the_stream_with_an_error(setup: Setup) ->
 
 
 async def test_missing_events_are_an_error(setup: Setup) -> None:
-    """If events that the follower has not read are no longer stored, the stream ends with an error."""
+    """If the store no longer contains events that the follower has not read yet, the stream ends with an error."""
     setup.happens = [kept(setup, 1), kept(setup, 3, first=2)]
     received = await setup.follow()
     assert received[0] == FRAMES[0]

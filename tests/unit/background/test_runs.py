@@ -1,4 +1,4 @@
-"""Tests for runs, which produce answers without a waiting client. The tests provide the rounds."""
+"""Tests for runs, which produce background answers while no client is waiting. The tests provide the rounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STALL = TextDelta("STALL")
 
 
 class Setup:
-    """Runs with an in-memory store. ``over`` contains the reports and statuses of finished answers."""
+    """Runs with an in-memory store. ``over`` contains the report and the status of each finished answer."""
 
     def __init__(self) -> None:
         self.memory = ResponseStore()
@@ -86,8 +86,8 @@ async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_is_stored_as_emitted(setup: Setup, stream: bool) -> None:
-    """If no client follows an answer, the stored answer and events equal the answer and events that were emitted. The
-    answer is counted and reported, and its run is removed.
+    """A stored answer equals the emitted answer, including its events. Afterward, the answer has been counted and
+    reported, and its run has been removed.
     """
     run, _ = await setup.begin(*WORDS, stream=stream)
     assert setup.runs.find("p", "resp_1") is run
@@ -146,13 +146,15 @@ async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.Log
 
 
 async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
-    """Ending an answer first stops the model and then ends the stream with the reason. Repeating this has no effect."""
+    """When a run is ended, it first stops the model. Its stream then ends with the reason, for example that the
+    response was canceled. Ending the run again has no effect.
+    """
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
     while (await setup.kept())["state"] != "in_progress":
         await asyncio.sleep(0.01)
     while (entry := await setup.background_store.read("p", "resp_1")) is not None:
-        # The run might have renewed its lease after the entry was read.
+        # ``finalize`` fails if the run has renewed its lease since the entry was read. If so, try again.
         if await setup.background_store.finalize(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):
             break
     await setup.runs.end(run, CANCELLED)
@@ -179,8 +181,8 @@ async def test_lost_lease_stops_the_model(setup: Setup, monkeypatch: pytest.Monk
 
 
 async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once an answer has a follower, its events are stored as they are produced. The last events are stored even if the
-    lease has been lost.
+    """While a client follows the answer through the store, its events are stored as they are produced. The last events
+    are stored even if the run has lost its lease.
     """
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
@@ -194,7 +196,7 @@ async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch
     assert b'"delta":"Hel"' in read
     assert b"response.created" not in read
     cancelled = value_of(b'{"status":"cancelled"}', b"[]", stream=True)
-    # The run renews its lease periodically, and might do so between reading the entry and finalizing it.
+    # ``finalize`` fails if the run has renewed its lease since the entry was read. If so, try again.
     while (entry := await setup.background_store.read("p", "resp_1")) and not await setup.background_store.finalize(
         entry, cancelled
     ):
@@ -220,7 +222,7 @@ async def test_stopping_proxy_stores_answers_as_failed(setup: Setup) -> None:
 
 
 class Down:
-    """A store that fails the first ``times`` attempts to write the answer. ``failed`` is set after the first one."""
+    """A store that fails the first ``times`` attempts to write the answer. ``failed`` is set at the first failure."""
 
     def __init__(self, memory: ResponseStore, times: int) -> None:
         self.times, self.put = times, memory._put

@@ -18,7 +18,7 @@ class Proxy:
         self.places = Slots(lambda: self.taken, lambda: self.now)
 
     def begin(self, partition: str) -> bool:
-        """Request a slot for a partition, and return whether it was granted."""
+        """Request a slot for an API key's partition, and return whether the slot was granted."""
         refusal = self.places.refusal(partition, self.most)
         if refusal is not None:
             assert (refusal.status, refusal.code) == (429, "rate_limit_exceeded")
@@ -27,7 +27,9 @@ class Proxy:
         return True
 
     def begin_all(self, partition: str) -> int:
-        """Request slots for a partition until one is refused, and return the number of granted slots."""
+        """Request slots for an API key's partition until a request is refused, and return the number of granted
+        slots.
+        """
         return next(count for count in range(100) if not self.begin(partition))
 
 
@@ -41,8 +43,8 @@ def test_single_key_can_use_all_slots(most: int) -> None:
 
 
 def test_free_slots_go_to_the_key_with_fewer() -> None:
-    """A key that uses all slots for background answers keeps them. However, until the slots are evenly shared, each
-    slot that becomes free goes to the second key.
+    """If one key uses all slots, its answers are not interrupted. Each slot that becomes free goes to a second key
+    until both keys have an equal number of slots.
     """
     proxy = Proxy(8)
     assert proxy.begin_all("a") == 8
@@ -59,8 +61,8 @@ def test_free_slots_go_to_the_key_with_fewer() -> None:
 
 
 def test_recently_refused_key_reserves_slots() -> None:
-    """A key that has an answer in progress or was recently refused reserves its share of the slots. Later, it no longer
-    reserves any.
+    """Half of the slots are reserved for a second key while it has an answer in progress or was recently refused.
+    Later, the first key can use all slots.
     """
     proxy = Proxy(4)
     assert proxy.begin("b")
@@ -78,8 +80,8 @@ def test_recently_refused_key_reserves_slots() -> None:
 
 
 def test_only_last_two_keys_are_remembered() -> None:
-    """Only the last two keys that requested a slot are remembered. Two are enough to find a key other than the current
-    one.
+    """Only the last two keys that requested a slot are remembered. This is sufficient to find a key that differs from
+    the current one.
     """
     proxy = Proxy(4)
     for number in range(1000):
@@ -89,7 +91,7 @@ def test_only_last_two_keys_are_remembered() -> None:
 
 
 def test_slot_is_in_use_during_the_first_write() -> None:
-    """A slot is in use while its answer is being started. If the start fails, the slot is free again."""
+    """A slot is in use while its answer is being started. If starting the answer fails, the slot becomes free again."""
     proxy = Proxy(1)
     with proxy.places.starting("a"):
         assert not proxy.begin("a")

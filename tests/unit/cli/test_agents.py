@@ -92,7 +92,7 @@ def test_qwen() -> None:
 
 
 def test_copilot() -> None:
-    """Copilot is configured with environment variables. Inherited variables that would take precedence over them are
+    """Copilot is configured with environment variables. Inherited variables that would override these settings are
     removed.
     """
     found = environment("copilot", COPILOT_PROVIDER_BEARER_TOKEN="t", COPILOT_PROVIDER_WIRE_API="responses")

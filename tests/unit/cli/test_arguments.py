@@ -1,4 +1,4 @@
-"""Tests for checks of arguments and options before mitmproxy reads them."""
+"""Tests for checks of toolsim's arguments and options before mitmproxy reads them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def test_invalid_arguments_are_refused(kind: Callable[[str], object], text: str,
 
 
 def test_added_builtin_backend_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a built-in backend is added to the table of backends, it can be served and recorded under its name."""
+    """If a built-in backend is added to the ``BUILTIN`` table, the commands ``serve`` and ``record`` accept its
+    name.
+    """
     monkeypatch.setitem(BUILTIN, "echo", BUILTIN["scripted"])  # type: ignore[arg-type]
     assert (arguments.served_backend("echo"), arguments.recorded_backend("echo")) == ("echo", "echo")
     assert "toolsim_backend=echo" in serve.arguments(serve.Start("echo"))

@@ -1,4 +1,4 @@
-"""Tests for the settings file. Its values act like arguments on the command line, but have lower precedence."""
+"""Tests for the settings file. Its values act like arguments on the command line, which take precedence over them."""
 
 from __future__ import annotations
 

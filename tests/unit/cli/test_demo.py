@@ -1,4 +1,4 @@
-"""Tests for the demo's turns, which are defined as data. Another test runs them with the real program."""
+"""Tests for the turns of the demo, which are defined as data. ``tests/cli`` runs them with the real program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 
 def test_demo_covers_each_kind_of_turn() -> None:
-    """The demo covers all stage directions, both APIs, streamed and non-streamed turns, and turns with and without
+    """The demo covers all stage directions and both APIs. It contains streamed and non-streamed turns, with and without
     tools.
     """
     texts = " ".join(turn.text for turn in TURNS)

@@ -42,8 +42,8 @@ def server(**replies: Reply) -> Callable[[Answer], Any]:
 def examined(
     behave: Callable[[Answer], Any], capsys: pytest.CaptureFixture[str], *arguments: str, path: str = ""
 ) -> tuple[int, str, str]:
-    """Run ``toolsim doctor`` and return its exit code, output and error output. Both outputs contain ``URL`` instead of
-    the server's URL.
+    """Run ``toolsim doctor``, and return its exit code, standard output and standard error. In the text, ``URL``
+    replaces the server's URL.
     """
     with RawBackend() as backend:
         backend.play(behave)
@@ -110,7 +110,7 @@ def examined(
     ids=["text", "both", "native", "no models"],
 )
 def test_server_is_described(replies: dict[str, Reply], lines: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor describes the server, and ends with the command to use the server with toolsim."""
+    """The doctor's output describes the server, and ends with the command that uses it with toolsim."""
     code, out, _ = examined(server(**replies), capsys)
     expected = [line.removeprefix(" " * 12) for line in lines.strip("\n").splitlines()[:-1]]
     assert (code, out.splitlines()) == (0, expected)
@@ -198,7 +198,7 @@ def test_server_problem_is_reported_in_one_line(
 def test_whitespace_around_a_key_is_removed(
     key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whitespace and line breaks around a key, as in a key that was read from a file, are removed."""
+    """Whitespace around an API key is removed, for example the line break at the end of a file."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     with RawBackend() as backend:
         backend.play(server(models=(200, MODELS), completions=chat({})))

@@ -1,4 +1,6 @@
-"""Tests for the decisions that ``toolsim launch`` makes before it starts a program, and for how the program ends."""
+"""Tests for the decisions that ``toolsim launch`` makes before it starts an agent program, and for how that program
+ends.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
 
 
 def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
-    """If no backend is given, Ollama is preferred to LM Studio. A server that has no text model is not used."""
+    """If no backend is given, Ollama is preferred to LM Studio. A server without a text model is not used."""
     codex = AGENTS["codex"]
     with pytest.raises(
         UsageError, match=r"^no backend specified: no toolsim proxy is running, .*: toolsim launch codex http"
@@ -75,8 +77,8 @@ def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path:
 def test_running_toolsim_is_reused(
     wanted: str, backend: str, url: str, is_it: bool, servers: dict[str, Mapping[str, Any]]
 ) -> None:
-    """A running toolsim is reused if its overview page reports the requested backend. Different spellings of a URL are
-    equivalent.
+    """A toolsim process that is already running is reused if its overview page names the requested backend. Different
+    spellings of a URL are equivalent.
     """
     page = {"name": "toolsim", "requires_key": False, "backend": backend or url, "backend_url": url}
     servers["http://127.0.0.1:8080/toolsim/"] = page

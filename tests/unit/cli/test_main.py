@@ -122,7 +122,9 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
 def test_invalid_command_line_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An invalid command line causes exit code 2 and a one-line error with the value and what was expected."""
+    """An invalid command line causes exit code 2 and a one-line error that contains the value and the expected
+    format.
+    """
     if words.startswith("eval"):
         pytest.importorskip("openai", reason="needs the extra [eval]")
     try:
@@ -143,7 +145,7 @@ def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_outdated_python_is_reported_in_one_line() -> None:
-    """An outdated Python version is reported before toolsim imports a module whose syntax this version cannot parse."""
+    """An outdated Python version is reported before toolsim imports any module that this version cannot parse."""
     old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
@@ -151,7 +153,7 @@ def test_outdated_python_is_reported_in_one_line() -> None:
 
 
 def test_addon_path_prints_only_the_path(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim addon-path`` prints only the path, so that users can write ``mitmdump -s $(toolsim addon-path)``."""
+    """``toolsim addon-path`` prints only a path, so that users can write ``mitmdump -s $(toolsim addon-path)``."""
     assert main(["addon-path"]) == 0
     assert Path(capsys.readouterr().out.removesuffix("\n")).name == "toolsim.py"
 

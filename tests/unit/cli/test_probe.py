@@ -14,7 +14,9 @@ from toolsim.cli.probe import Unreachable, ask
 
 
 def test_request_and_result_are_complete() -> None:
-    """The doctor's request contains the key and the JSON body. The result contains the status and the error message."""
+    """The doctor's request contains the API key and the JSON body. The result contains the status and the error
+    message.
+    """
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no\\nsuch model"}}', status=404, Content_Type="application/json")
@@ -65,7 +67,7 @@ def test_silent_server_is_unreachable() -> None:
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
-    """A server whose answer breaks off or stalls counts as unreachable, regardless of the status."""
+    """If an answer is cut off or stalls, its server counts as unreachable, regardless of the status."""
 
     async def behave(answer: Answer) -> None:
         await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)
@@ -83,7 +85,7 @@ def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
 def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
-    """If a URL contains characters that cannot be sent, the error states that they must be escaped."""
+    """If a URL contains characters that must be escaped, the error says so."""
     with pytest.raises(Unreachable, match=r"the URL has characters that must be escaped \("):
         ask(url)
 

@@ -31,8 +31,8 @@ from toolsim.command_line import UsageError, addon_script
     ],
 )
 def test_arguments_for_mitmproxy(start: Start, words: str) -> None:
-    """A backend and its settings become arguments that a user could also pass to mitmproxy. By default, mitmproxy
-    listens on the loopback interface.
+    """A backend and its settings become arguments that a user could also pass to mitmproxy directly. By default,
+    mitmproxy listens on the loopback interface.
     """
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
     assert arguments(replace(start, remembers=False)) == ["-s", addon_script(), *listen, *words.split()]
@@ -78,7 +78,7 @@ def test_read_only_home_is_reported(tmp_path: Path) -> None:
 
 
 def test_addon_script_is_the_documented_one() -> None:
-    """``addon_script`` returns the script that the README passes to ``mitmdump -s``."""
+    """``addon_script`` returns the path of the script that the README passes to ``mitmdump -s``."""
     assert Path(addon_script()).name == "toolsim.py"
 
 

@@ -41,8 +41,8 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
     ],
 )
 def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) -> None:
-    """Each user message begins a turn, and each tool output begins a step. Consecutive items of the same kind count
-    once.
+    """Each user message begins a turn, and each tool output begins a step. Consecutive messages count only once, as do
+    consecutive tool outputs.
     """
     found = label_of(items)
     assert (found.words, found.position(7)) == (words, where)
@@ -59,7 +59,9 @@ def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) 
     ],
 )
 def test_label_contains_the_users_text(text: str, words: str) -> None:
-    """A request's label contains the user's text without tags added by programs, shortened for display in a list."""
+    """The label of a request contains the user's text, without tags that programs have added. It is shortened to fit
+    into a list.
+    """
     assert label_of([user(text)]).words == words
 
 

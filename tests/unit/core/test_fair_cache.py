@@ -12,8 +12,8 @@ def held(shares: FairCache[str], keys: str) -> str:
 
 
 def test_largest_share_is_evicted_first() -> None:
-    """If the number of entries or their total weight exceeds the limit, the owner with the largest share loses its
-    least recently used entry.
+    """If the cache exceeds its maximum size or weight, the owner with the largest share loses its least recently used
+    entry.
     """
     shares: FairCache[str] = FairCache(4, 100)
     for key in "ab":
@@ -32,9 +32,7 @@ def test_largest_share_is_evicted_first() -> None:
 
 
 def test_key_has_a_single_value() -> None:
-    """Setting a key again replaces its value, even if another owner sets it. A removed entry no longer counts against
-    its owner.
-    """
+    """If a key is set again, its value is replaced, even if another owner sets it. Removed entries no longer count."""
     shares: FairCache[str] = FairCache(2, 10)
     shares.put(b"a", "1", "me", 5)
     shares.put(b"a", "2", "you", 6)

@@ -6,12 +6,12 @@ from toolsim.core.report import MAX_NAMES, Report, code_of, entry, tallies
 
 
 def test_code_of_an_entry_is_extracted() -> None:
-    """The code is extracted from an entry in a report, with or without a tool name."""
+    """``code_of`` extracts the error code from an entry in a report, whether or not the entry contains a tool name."""
     assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
 
 
 def test_tallies() -> None:
-    """A report's calls are tallied by name, and its other entries by code. Fields without entries have empty
+    """Calls are tallied by tool name, and other entries in a report by code. Fields without entries have empty
     tallies.
     """
     report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
@@ -22,7 +22,9 @@ def test_tallies() -> None:
 
 
 def test_foreign_report_does_not_raise() -> None:
-    """If a report in a flow file contains unexpected values, tallying it does not raise an exception."""
+    """A report that was read from a flow file can contain unexpected values. Tallying them does not raise an
+    exception.
+    """
     assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
         (),
         (),
@@ -56,8 +58,8 @@ def test_stream_comment_has_the_compatibility_fields() -> None:
 
 
 def test_log_distinguishes_missing_calls_from_a_cut_answer() -> None:
-    """In the log, ``truncated`` is set for any truncated answer, but ``tool_call_truncated`` only if calls are
-    missing.
+    """In the log, ``truncated`` is true for any truncated answer, but ``tool_call_truncated`` is present only if calls
+    are missing.
     """
     cut, dropped = Report(truncated=True), Report()
     dropped.drop_call("f")
@@ -66,7 +68,9 @@ def test_log_distinguishes_missing_calls_from_a_cut_answer() -> None:
 
 
 def test_summary_is_short_plain_data() -> None:
-    """A summary can be encoded as JSON. It omits empty fields and block positions, and shortens long lists."""
+    """The summary of a report can be encoded as JSON. It omits empty fields and the positions of blocks, and shortens
+    long lists.
+    """
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
     data = report.summary()
     assert data.keys() == {

@@ -75,7 +75,7 @@ async def test_owner_with_most_calls_loses_the_latest() -> None:
 
 
 async def test_cancelled_calls_still_run() -> None:
-    """A call whose future has been canceled still runs, and counts as waiting until then."""
+    """A call still runs after its future has been canceled. Until then, it counts as waiting."""
     thread, go = SerialExecutor("t"), threading.Event()
     left = thread.submit(lambda: go.wait(60))
     left.cancel()
@@ -89,8 +89,8 @@ async def test_cancelled_calls_still_run() -> None:
 
 
 def test_missing_event_loop_does_not_stop_the_thread() -> None:
-    """If the event loop that awaits a result is closed, the result is dropped, and the thread can serve another event
-    loop.
+    """If the event loop that awaits a result has been closed, the result is dropped. The thread then continues to serve
+    other event loops.
     """
     thread, go = SerialExecutor("t"), threading.Event()
 

@@ -16,7 +16,7 @@ def ask(approvals: Approvals, owner: str = "me") -> str:
 
 
 def test_approval_returns_the_requested_call_once() -> None:
-    """Taking an approval returns the call for which it was requested. A second attempt returns None."""
+    """``take`` returns the call for which an approval was requested. An approval can be taken only once."""
     approvals = Approvals()
     name = ask(approvals)
     asked = approvals.take(name, "me")
@@ -26,8 +26,8 @@ def test_approval_returns_the_requested_call_once() -> None:
 
 
 def test_other_owners_cannot_approve() -> None:
-    """Another owner cannot approve a call, and an invented ID is rejected. After such attempts, the call's owner can
-    still approve it.
+    """Another owner cannot approve a call, and an unknown approval ID is rejected. After such attempts, the owner of
+    the call can still approve it.
     """
     approvals = Approvals()
     name = ask(approvals, "a")
@@ -61,8 +61,8 @@ def test_owner_loses_only_own_approvals() -> None:
 
 
 async def test_operator_decides_waiting_calls() -> None:
-    """The operator decides on all waiting calls in an answer together. If the operator does not decide in time, a call
-    is refused. A canceled request no longer waits.
+    """A decision by the operator applies to all waiting calls in an answer. If there is no decision in time, a call is
+    refused. A canceled request no longer waits.
     """
     changed: list[str] = []
     desk = OperatorApprovals(changed.append)

@@ -12,8 +12,8 @@ READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("r
 
 
 def test_tools_become_functions() -> None:
-    """Each allowed tool of an MCP server becomes a function with the server's label as a prefix, and can be looked up
-    by that name.
+    """Each allowed MCP tool becomes a function whose name starts with the server's label. The tool can be looked up by
+    this name.
     """
     catalog = McpCatalog(())
     assert catalog.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
@@ -28,7 +28,7 @@ def test_tools_become_functions() -> None:
 
 
 def test_tool_lists_match_names() -> None:
-    """The lists of denied and allowed tools can contain a tool's prefixed name or its original name."""
+    """The allowlist and the denylist can contain the name of an MCP tool either with or without the server's label."""
     free = Server("files", ("x",), free=(Filter(),))
     for deny in ("drop", "files__drop"):
         assert McpCatalog((), deny={deny}).add(free, [READ, DROP]) == [READ]
@@ -37,7 +37,7 @@ def test_tool_lists_match_names() -> None:
 
 
 def test_tool_names_are_unique() -> None:
-    """The names of MCP tools differ from the names of all functions and of other servers' tools, and contain only valid
+    """The functions for MCP tools have unique names, which differ from the client's functions and contain only valid
     characters.
     """
     catalog = McpCatalog(["a__b__c"])
@@ -54,7 +54,9 @@ def test_tool_names_are_unique() -> None:
 
 
 def test_server_descriptions_are_limited() -> None:
-    """The number and total size of a server's tools are limited, and their descriptions are shortened and sanitized."""
+    """The tools of a server are limited in number and total size. Their descriptions are shortened, and control
+    characters are removed.
+    """
     assert len(McpCatalog(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
     large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})
     assert len(McpCatalog(()).add(Server("a"), [large, large, large])) == 1

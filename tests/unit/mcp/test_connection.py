@@ -21,7 +21,8 @@ from toolsim.mcp.server_config import read_file
 from toolsim.mcp.servers import Server
 
 SECONDS = 3.0
-# Timeout for calls that end on their own, in seconds. On a busy machine, 2,000 messages take longer than ``SECONDS``.
+# Timeout for calls that are expected to finish, in seconds. On a busy machine, 2,000 messages take longer than
+# ``SECONDS``.
 PATIENT = 60.0
 FOLDER = str(Path(BAD["args"][0]).parent)
 
@@ -142,8 +143,8 @@ async def test_cancelled_call_does_not_affect_others(bad: McpConnection) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [PATIENT], indirect=True)
 async def test_new_connection_lists_tools_again(bad: McpConnection) -> None:
-    """After a restart, the tools are requested from the server again, even if a call caused the restart, because the
-    new server process might offer different tools.
+    """After a restart, the list of tools is requested again, because the new server process might offer different
+    tools. This includes a restart that was caused by a call.
     """
     tools = await bad.tools()
     assert (await bad.call("die", {}, 100)).code == UNREACHABLE

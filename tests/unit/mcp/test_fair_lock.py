@@ -29,8 +29,8 @@ async def test_answers_take_turns() -> None:
 
 
 async def test_waiting_ends_with_a_timeout() -> None:
-    """Waiting for the lock raises TimeoutError after the given time. Callers that timed out or were canceled are
-    skipped.
+    """If the lock is not available within the given time, TimeoutError is raised. Callers that timed out or were
+    canceled are skipped.
     """
     turns, done = FairLock(), []
 

@@ -23,7 +23,7 @@ def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, l
     ],
 )
 def test_parts_of_a_result_become_text(part: dict[str, Any], text: str) -> None:
-    """Text in a result becomes the output. Other content is described as text."""
+    """The text parts of a result become the output. Other parts are replaced by a textual description."""
     assert of(part).output == text
     assert of(part, {"type": "text", "text": "more"}).shown == f"{text}\nmore"
 
@@ -35,7 +35,9 @@ def test_structured_content_is_used_only_without_text() -> None:
 
 
 def test_errors_have_api_formats() -> None:
-    """Errors and oversized results are sent to the client in the API's format, and to the model as text."""
+    """If a call fails or its result is too large, the client receives an error in the format of the Responses API, and
+    the model reads the error as text.
+    """
     own = of({"type": "text", "text": "No such file."}, is_error=True)
     assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")
     assert own.error is not None

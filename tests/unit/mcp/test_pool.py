@@ -48,8 +48,8 @@ def web(number: int) -> Server:
 
 
 async def test_server_has_one_connection_per_credentials(now: Any) -> None:
-    """Entries for a server that differ only in their allowed tools share a connection. Different credentials have
-    separate connections.
+    """Entries for the same MCP server share a connection if they differ only in their allowed tools. Entries with
+    different credentials have separate connections.
     """
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, Server("local", ("x",), allowed=(Filter(frozenset()),)), web(1), web(2), web(1)):
@@ -81,8 +81,8 @@ async def test_idle_remote_connections_are_closed(now: Any) -> None:
 
 
 async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
-    """If a client reaches its limit on connections, its least recently used connection is closed. If all its
-    connections are busy, the client receives an error.
+    """A client that has reached its connection limit loses its least recently used connection. If all of its
+    connections are busy, it receives an error.
     """
     pool = Pool(clock=lambda: now.time)
     await pool.tools(web(100), Caller("modest"))
@@ -96,7 +96,7 @@ async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
         await pool.tools(web(50), Caller("greedy"))
     outcome = await pool.call(web(50), "add", {}, 1, Caller("greedy"))
     assert "All of this client's 8 connections" in outcome.shown
-    # The client can still use its existing connections, and other clients can open new ones.
+    # The client can still use its existing connections, and other clients can open new connections.
     await pool.tools(web(10), Caller("greedy"))
     await pool.tools(web(50), Caller("modest"))
     assert not any(each.is_closed for each in Fake.made[4:])

@@ -1,4 +1,4 @@
-"""Tests for the configuration of MCP servers, their allowed tools, and the calls that require approval."""
+"""Tests for the configuration of MCP servers, their allowed tools, and the calls that need approval."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def read(servers: Any, **environment: str) -> tuple[Server, ...]:
 
 
 def test_shared_file_format_is_read() -> None:
-    """Servers are read from the file format that MCP clients share. Variables are replaced with their values, and
-    secrets do not appear in the repr.
+    """MCP servers are read from the JSON format that many MCP clients use (``mcpServers``). Variables are replaced with
+    their values, and secrets do not appear in the repr.
     """
     local, remote, old = read(
         {
@@ -64,8 +64,8 @@ def test_shared_file_format_is_read() -> None:
     ],
 )
 def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> None:
-    """The error for an invalid entry in the MCP server file names the server or the key, but not the value of a
-    variable or header.
+    """The error for an invalid entry names the server or the key, but it does not contain the values of variables or
+    headers.
     """
     with pytest.raises(ValueError, match=words) as refused:
         read(servers)
@@ -88,7 +88,9 @@ def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> N
     ],
 )
 def test_approval_is_required_by_default(rule: Any, free: tuple[str, ...]) -> None:
-    """A tool can run without approval only if a filter exempts it and no other filter requires approval for it."""
+    """A tool requires approval unless ``require_approval`` exempts it. If filters contradict each other, approval is
+    required.
+    """
     [server] = read({"a": {"command": "x"} | ({} if rule is None else {"require_approval": rule})})
     tools = {"read": True, "write": False, "drop": False}
     assert tuple(name for name, reads in tools.items() if not server.needs_approval(name, read_only=reads)) == free
@@ -125,8 +127,8 @@ def test_request_selects_a_server() -> None:
 
 
 def test_request_can_only_restrict_the_file() -> None:
-    """A request can allow fewer tools than the operator's file and require approval for more calls, but not the
-    opposite.
+    """Compared to the MCP configuration file, a request can allow fewer tools and require approval for more calls, but
+    it cannot do the reverse.
     """
     narrow = tool(server_label="files", allowed_tools=["read"], require_approval="always")
     assert narrow.needs_approval("read", read_only=True)
@@ -170,8 +172,8 @@ def test_request_cannot_declare_commands_or_hosts(fields: dict[str, Any], param:
 
 
 def test_allowed_tools_do_not_change_the_connection() -> None:
-    """Servers that differ only in their allowed tools have the same endpoint. Different credentials cause different
-    endpoints.
+    """Server entries that differ only in their allowed tools have equal endpoints. Entries with different credentials
+    have different endpoints.
     """
     assert tool(server_label="files", allowed_tools=["read"]).endpoint == OWN.endpoint
     one, other = (tool(server_label="docs", server_url=URL, authorization=each) for each in "ab")

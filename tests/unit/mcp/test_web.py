@@ -81,7 +81,9 @@ async def test_other_hosts_are_not_contacted(url: str) -> None:
 
 
 async def test_trace_ids_are_sent() -> None:
-    """A request within a span carries the trace IDs, unless it is the DELETE request that ends a session."""
+    """A request within a span contains the trace IDs. The DELETE request that ends an MCP session does not contain
+    them.
+    """
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
     answers = Answers(1)
     await read(answers)

@@ -37,7 +37,7 @@ def test_content_is_enabled_by_a_variable(value: str, is_on: bool) -> None:
 
 
 def filled(kept: Content, span: Any) -> dict[str, Any]:
-    """End a span, and return the attributes that would be exported with it."""
+    """End the span, and return the attributes that would be exported with it."""
     span.end()
     made = kept.filled(span)
     assert isinstance(made, ReadableSpan)
@@ -52,7 +52,7 @@ def of_turn(request: dict[str, Any], answer: bytes) -> dict[str, Any]:
     flow.request.content = json.dumps(request).encode()
     kept.of_turn(span, flow, answer)
     found = filled(kept, span)
-    # Content is no longer stored once it has been added to its span for export.
+    # Once the content has been added to its span, no copy of it is kept.
     assert (kept._noted, kept._size) == ({}, 0)
     return found
 
@@ -68,8 +68,8 @@ STREAM = b"".join(
 
 
 def test_messages_are_recorded_and_redacted() -> None:
-    """Messages are recorded with their parts. Keys are redacted in requests and answers, even if a stream splits
-    them.
+    """The parts of messages are recorded as attributes of the span. API keys are redacted, even if the deltas of a
+    stream split them.
     """
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -134,7 +134,9 @@ def test_deeply_nested_content_is_redacted(depth: int) -> None:
 
 
 def test_noted_content_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the content stored for open spans exceeds its size limit, the content of the oldest spans is dropped."""
+    """The content for open spans is limited in size. If the limit is exceeded, the content of the oldest spans is
+    dropped.
+    """
     monkeypatch.setattr(content, "MAX_BYTES", 100)
     kept, spans = Content(True), [TRACER.start_span(str(number)) for number in range(3)]
     for span in spans:

@@ -1,4 +1,4 @@
-"""Tests that compare the names and values of attributes with the package that defines the semantic conventions."""
+"""Tests that compare attribute names and values with the OpenTelemetry package for semantic conventions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 
 
 def published() -> set[str]:
-    """Return the names of all attributes that the package of the conventions defines."""
+    """Return the names of all attributes that the OpenTelemetry package for semantic conventions defines."""
     found: set[str] = set()
     for package in (stable, incubating):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
@@ -39,7 +39,7 @@ def published() -> set[str]:
 
 
 def used() -> Iterator[str]:
-    """Yield the strings in toolsim's source that look like attribute names."""
+    """Yield the strings in ``conventions.py`` that look like attribute names."""
     for node in ast.walk(ast.parse(Path(conventions.__file__).read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
             yield node.value
@@ -51,14 +51,14 @@ def test_every_name_is_published_or_defined_by_toolsim() -> None:
     ours = {name for name in names if name.startswith(OWN)}
     assert len(names - ours) > 25
     assert names - ours - published() == set()
-    # All other names are fields of the report, or the name of an MCP server.
+    # toolsim's own names are fields of the report, except ``mcp.server``.
     fields = {name.removeprefix(OWN) for name in ours} - {"mcp.server"}
     assert fields == {"calls", "rounds", "round", "usage_estimated"}
     assert all(hasattr(Report(), field) for field in fields | set(conventions._FINDINGS))
 
 
 def test_values_match_the_conventions_package() -> None:
-    """All names of operations, providers and output types are defined by the package of the conventions."""
+    """All operations, providers and output types are defined by the OpenTelemetry package for semantic conventions."""
     operations = {each.value for each in gen_ai.GenAiOperationNameValues}
     assert {"chat", "execute_tool"} <= operations
     known = {each.value for each in gen_ai.GenAiProviderNameValues}

@@ -1,4 +1,6 @@
-"""Tests for the exporters that environment variables select: missing packages, logging of failures, and shutdown."""
+"""Tests for the trace exporters that environment variables select: missing packages, the logging of failures, and
+shutdown.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_exporter_selection(environment: dict[str, str], names: list[str]) -> No
 
 
 def test_missing_exporter_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """If the selected exporter is not installed, the log names it, and the proxy runs without traces."""
+    """If the selected exporter is not installed, an error that names it is logged, and the proxy runs without
+    traces.
+    """
     made = Export.from_environment({"OTEL_TRACES_EXPORTER": "carrier_pigeon"})
     assert made is None
     assert ["carrier_pigeon" in record.getMessage() for record in caplog.records] == [True]
@@ -69,7 +73,9 @@ class Failing(SpanExporter):
 
 @pytest.mark.parametrize("problem", ["Transient error: connection refused", ValueError("connection\nrefused")])
 def test_failure_is_logged_once(problem: Exception | str, caplog: pytest.LogCaptureFixture) -> None:
-    """Repeated failures cause one log line with the reason. Another line is logged when exporting works again."""
+    """Repeated export failures cause a single log line with the reason. When an export succeeds again, a second line is
+    logged.
+    """
     exporter = Failing()
     exporter.problem = problem
     told = LoggingExporter([exporter], NOTHING)
@@ -107,7 +113,7 @@ async def test_shutdown_exports_remaining_spans() -> None:
 async def test_shutdown_does_not_wait_forever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the collector does not respond, shutdown waits only for a limited time, and the delay is logged."""
+    """If the trace collector does not respond, shutdown waits for a limited time, and then logs the delay."""
     over = threading.Event()
 
     class Swallowing(SpanExporter):

@@ -80,7 +80,6 @@ class Stage:
         return flow
 
     def spans(self) -> list[ReadableSpan]:
-        """Return all finished spans, ordered by start time."""
         self.export._provider.force_flush()
         return sorted(self.memory.get_finished_spans(), key=lambda span: span.start_time or 0)
 
@@ -90,9 +89,8 @@ async def stage() -> AsyncIterator[Stage]:
     addon = ToolSim(alone=True)
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(
-            addon, toolsim_engine="unknown"
-        )  # Without this setting, the addon would try to detect the engine of a backend that does not exist.
+        # Otherwise, the addon would try to detect the engine of a backend that does not exist.
+        context.configure(addon, toolsim_engine="unknown")
         stage = Stage(addon)
         yield stage
         ToolSim.exchanges.forget()
@@ -101,7 +99,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 def error(span: ReadableSpan) -> tuple[Any, bool]:
-    """Return the error type of a span, and whether its status is "error"."""
+    """Return the error type of a span, and whether its status is ``ERROR``."""
     return (span.attributes or {}).get("error.type"), span.status.status_code is StatusCode.ERROR
 
 
@@ -152,8 +150,8 @@ def test_turn_has_client_and_model_spans(stage: Stage) -> None:
     ],
 )
 def test_trace_context_is_continued(stage: Stage, headers: dict[str, str], state: str | None) -> None:
-    """A trace context that cannot be parsed is replaced, together with its state. An unsampled trace is continued, but
-    no spans are recorded.
+    """A valid trace context from the client is continued, while an invalid one is replaced together with its
+    ``tracestate``. If the client does not sample its trace, no spans are recorded.
     """
     flow = stage.run(**headers)
     is_sampled = not headers.get("traceparent", "").endswith("-00")
@@ -168,8 +166,8 @@ def test_trace_context_is_continued(stage: Stage, headers: dict[str, str], state
     ("status", "of_turn"), [(400, ("400", False)), (429, ("429", False)), (500, ("500", True)), (503, ("503", True))]
 )
 def test_backend_error_fails_the_model_span(stage: Stage, status: int, of_turn: tuple[str, bool]) -> None:
-    """A backend error always marks the model span as failed. It marks the client span as failed only if the status is a
-    server error, as the HTTP conventions require.
+    """A backend error always marks the model span as failed. The client span is marked as failed only for a server
+    error (5xx), as the HTTP conventions require.
     """
     stage.run(answer={"error": {"message": "sk-own-key-of-the-client is wrong"}}, status=status)
     turn, chat = stage.spans()
@@ -208,7 +206,7 @@ def test_client_disconnect_ends_the_spans(stage: Stage) -> None:
 
 
 def test_closed_connection_ends_its_spans(stage: Stage) -> None:
-    """If a connection is closed, its spans end, although mitmproxy does not call a hook for the flow."""
+    """If a connection is closed, the spans of its flow end, although mitmproxy does not call a hook for the flow."""
     flow = stage.begin()
     ToolSim.exchanges.close_of(flow.client_conn)
     assert [error(span) for span in stage.spans()] == [("aborted", True)] * 2
@@ -216,7 +214,7 @@ def test_closed_connection_ends_its_spans(stage: Stage) -> None:
 
 
 def test_turn_without_tools_has_spans(stage: Stage) -> None:
-    """A request without tools has spans, but they contain no counts of calls, because its answer is not parsed."""
+    """A request without tools has spans without call counts, because its answer is not parsed."""
     stage.run({"model": "m", "messages": []}, traceparent=PARENT)
     turn, chat = stage.spans()
     assert (turn.name, chat.name) == ("POST /v1/chat/completions", "chat m")
@@ -271,7 +269,7 @@ def test_resent_request_has_a_separate_span(stage: Stage) -> None:
 
 
 def test_request_that_cannot_be_resent_has_an_error(stage: Stage) -> None:
-    """If a request should be resent but cannot be, its model span has the backend's error."""
+    """If a failed request should be resent, but this is not possible, its model span contains the backend's error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
     flow.response = tflow.tresp(status_code=500)
@@ -282,7 +280,7 @@ def test_request_that_cannot_be_resent_has_an_error(stage: Stage) -> None:
 
 
 async def hosted(stage: Stage, outcome: ToolOutcome | Exception) -> tuple[trace.Span | None, list[ReadableSpan]]:
-    """Run an MCP call, and return the span that was current during the call, together with all finished spans."""
+    """Run an MCP call. Return the span that was current during the call, and all finished spans."""
     flow = stage.begin()
     exchange = ToolSim.exchanges.of(flow)
     assert exchange is not None
@@ -343,8 +341,8 @@ async def test_failed_mcp_call_has_an_error(stage: Stage, outcome: Any, kind: st
 
 
 async def test_open_spans_end_with_the_addon(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """When the tracing addon stops, for example for a reload, open spans end and are exported. The turn itself
-    continues.
+    """When the tracing addon stops, for example because it is reloaded, open spans are ended and exported. The turn
+    itself continues.
     """
     flow = stage.begin()
     await stage.tracing.done()

@@ -8,7 +8,9 @@ CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
 
 def test_text_is_split_into_prose_and_blocks() -> None:
-    """Text is split into prose and blocks, in order. If a private tag is given, only blocks with that tag are found."""
+    """The model's text is split into prose and call blocks. If a private tag is configured, only blocks with this tag
+    count.
+    """
     mine = CALL.replace("tool_call", "mine")
     assert list(prose_and_blocks(f"a {CALL}{CALL} b")) == [("a ", False), (CALL, True), (CALL, True), (" b", False)]
     assert list(prose_and_blocks(f"{CALL}{mine}", "mine")) == [(CALL, False), (mine, True)]

@@ -51,7 +51,9 @@ def add(tctx, *flows: HTTPFlow) -> None:
 
 
 def test_calls(tctx):
-    """Each call is a row with its turn, tool name, ID and arguments. Flows that are not exchanges add no rows."""
+    """The command shows a row for each call, with the turn, the tool name, the call ID and the arguments. Flows that
+    are not exchanges have no rows.
+    """
     add(tctx, exchanged(place="#1 turn 2"), tflow.tflow(resp=True), tflow.ttcpflow())
     assert run(tctx, "toolsim.calls @all") == [
         ["turn", "tool", "id", "arguments"],
@@ -61,7 +63,7 @@ def test_calls(tctx):
 
 
 def test_transcript(tctx):
-    """The transcript has rows for earlier messages, calls and outputs. The last row contains the model's text."""
+    """The transcript shows earlier messages, calls and outputs. Its last row contains the model's answer."""
     add(tctx, exchanged())
     assert run(tctx, "toolsim.transcript @focus") == [
         ["system", "Be terse."],

@@ -5,14 +5,16 @@ from toolsim.pages.page import WIDTH, Page, clip, one_line, plural, wrap
 
 
 def test_title_breaks_between_facts():
-    """A long title breaks between two facts, never within a fact. Empty facts are omitted."""
+    """A long page title is wrapped between two facts, never within a fact. Empty facts are omitted."""
     page = Page()
     page.title("ANSWER", ["200", "", "a" * 60, "b" * 20])
     assert str(page).splitlines() == ["ANSWER · 200 · " + "a" * 60, "       · " + "b" * 20]
 
 
 def test_sections_are_separated():
-    """A heading follows one blank line and is as wide as the page. Blank lines at the end of the page are dropped."""
+    """A heading follows a single blank line and is padded to the width of the page. Blank lines at the end of the page
+    are dropped.
+    """
     page = Page()
     page.line("x", 0)
     page.heading("TOOLS", "2\n3")
@@ -47,7 +49,9 @@ def test_empty_lines_contain_a_space():
     ],
 )
 def test_wrap(line, lines):
-    """Lines break at spaces, after commas and before closing tags. A word is split only if it is longer than a line."""
+    """Lines are wrapped at spaces, after commas and before closing tags. A word is split only if it is longer than a
+    line.
+    """
     assert wrap(line, 10) == lines
 
 
@@ -60,7 +64,9 @@ def test_wrap_loses_only_whitespace(line):
 
 
 def test_clip_and_plural():
-    """Shortened text ends with an ellipsis. ``plural`` returns a number with the singular or plural of a noun."""
+    """``clip`` ends shortened text with an ellipsis. ``plural`` returns a number with the singular or plural form of a
+    noun.
+    """
     assert clip("abc", 3) == "abc"
     assert clip("abcd", 3) == "ab…"
     assert clip("a\nb", 9) == "a b"
@@ -69,7 +75,7 @@ def test_clip_and_plural():
 
 
 def test_lone_surrogate_is_replaced():
-    """A lone surrogate, which terminals cannot display, is replaced. All other text is unchanged."""
+    """Lone surrogates are replaced, because terminals cannot display them. All other text is unchanged."""
     page = Page()
     page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
     assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"

@@ -37,7 +37,9 @@ MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "hello
     ids=["chat stream", "chat", "responses stream", "responses"],
 )
 def test_all_forms_are_read_alike(data):
-    """The same text and call are read from an answer in either API, streamed or not. The call's ID is unchanged."""
+    """The same text and call are read from a streamed or non-streamed answer in either API. The call ID is
+    unchanged.
+    """
     answer = read_answer(data)
     assert answer.known
     assert answer.whole
@@ -53,7 +55,9 @@ def test_all_forms_are_read_alike(data):
 
 
 def test_choices_reasoning_and_usage():
-    """Choices are kept apart, as are reasoning and text. The two halves of a split surrogate pair are joined."""
+    """Choices are read separately, and reasoning is kept apart from text. The two halves of a split surrogate pair are
+    joined.
+    """
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     answer = read_answer(
         sse(
@@ -74,7 +78,7 @@ def test_choices_reasoning_and_usage():
 
 @pytest.mark.parametrize("thought", [False, True])
 def test_messages_are_separated(thought):
-    """Two messages are separated by an empty line, unless reasoning between them already separates them."""
+    """Two messages in an answer are separated by a blank line, unless there is reasoning between them."""
     words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
     between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
     body = {"object": "response", "status": "completed", "output": [words[0], *between, words[1]]}
@@ -100,7 +104,7 @@ def test_error_message_is_found(data, message):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"<html>", b"{", b"data: 1\n\n", b": hello\n\n", b"\xff\xfe:"])
 def test_other_bytes_are_not_an_answer(data):
-    """Bytes that are not an answer are reported as unknown."""
+    """Bytes that are not an answer in a supported format are marked as unknown."""
     assert not read_answer(data).known
 
 

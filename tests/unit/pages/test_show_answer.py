@@ -31,8 +31,8 @@ JSON = st.recursive(
 def exchange(
     text: str, *, api_name: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Rewrite an answer that contains ``text``, and return the bytes from the backend, the bytes for the client, and
-    the report.
+    """Convert an answer that contains ``text``. Return the backend's bytes, the bytes for the client, and the
+    report.
     """
     kind, received = backend_answer(api_name, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
     report = Report(client=api_name, backend=api_name, model="m", stream=stream)
@@ -45,8 +45,8 @@ def exchange(
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_both_sides_of_an_answer(api_name, stream):
-    """The page for an answer shows the blocks that the model wrote, with their verdicts, and the calls that the client
-    received, with their arguments.
+    """The page shows both the blocks that the model wrote, with their verdicts, and the calls that the client received,
+    with their arguments.
     """
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
     received, sent, report = exchange(text, api_name=api_name, stream=stream, stop_after_tools="off")
@@ -125,8 +125,8 @@ def test_unchanged_text_is_shown_once():
 
 
 def test_single_side_of_an_answer():
-    """If only one side of the answer is available, the model's blocks are shown with the verdicts in the report.
-    Without a report, blocks are recognized by their tags.
+    """If only the model's text or only the client's answer is available, the page shows it with the verdicts in the
+    report. Without a report, blocks are recognized by their tags.
     """
     received, sent, report = exchange(f"a {CALL}")
     own = show_answer(received, AnswerFacts(report=report, own=True))
@@ -141,8 +141,8 @@ def test_single_side_of_an_answer():
 
 
 def test_missing_bytes_are_reported():
-    """The page for an answer reports how many bytes of a body were not recorded, and whether the client received none
-    of the text.
+    """The page states how many bytes of an answer were not recorded. It also states if the client received none of the
+    model's text.
     """
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
@@ -186,7 +186,7 @@ def test_other_bodies(data, words):
 
 
 def test_facts_in_the_title():
-    """The title of an answer's page contains the token counts and the times, as far as they are known."""
+    """The title of the page contains the token counts and the times, if they are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
     assert "3 tokens in, 4 out" in title

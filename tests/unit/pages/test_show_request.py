@@ -96,7 +96,7 @@ def rewritten(body, **policy):
 
 
 def test_request_to_the_backend():
-    """For a rewritten request, the page shows the client's tools, the collapsed manifest, and each message with its
+    """The page for a rewritten request shows the client's tools, the collapsed manifest, and each message with its
     calls and outputs.
     """
     body, report = rewritten(RESPONSES)
@@ -119,8 +119,8 @@ def test_request_to_the_backend():
 
 
 def test_request_of_the_client():
-    """The client's own request is shown in the same layout as a rewritten request, but tool outputs have the role
-    "tool".
+    """The request that the client sent is shown in the same layout as a rewritten request, except that tool outputs
+    have the role "tool".
     """
     page = show_request(json.dumps(RESPONSES).encode(), RequestFacts())
     assert "catalog" not in page
@@ -133,7 +133,9 @@ def test_request_of_the_client():
 @each("role", ["auto", "user", "system", "developer"])
 @each("body", [CHAT, RESPONSES], ids=["chat", "responses"])
 def test_manifest_is_folded_anywhere(body, backend, role):
-    """The manifest is collapsed to one line with either API and in any role. The client's own text remains visible."""
+    """With either API, and in messages of any role, the manifest is collapsed to one line. The client's own text
+    remains visible.
+    """
     sent, report = rewritten(body, backend=backend, manifest_role=role)
     page = show_request(sent, RequestFacts(None, report))
     assert page.count("▸ the tool catalog, collapsed") == 1
@@ -154,8 +156,8 @@ def test_history_as_blocks():
 
 
 def test_title_names_the_api_and_hidden_tools_are_marked():
-    """The title of a request's page shows both APIs if the backend's API differs from the client's. In the tool list,
-    tools that are hidden from the model are marked.
+    """If the backend uses a different API than the client, the title of the page names both. Tools that are hidden from
+    the model are marked in the list of tools.
     """
     sent, report = rewritten(RESPONSES, backend="chat", tool_denylist=frozenset({"apply_patch"}))
     page = show_request(sent, RequestFacts(json.dumps(RESPONSES).encode(), report))
@@ -200,7 +202,7 @@ def test_unparsable_bodies_are_shown(data, words):
 
 
 def test_rows():
-    """A conversation is converted to rows, each with a speaker and the content."""
+    """A conversation is converted to rows, each with a speaker and text."""
     sent, _ = rewritten(CHAT)
     rows = list(conversation_rows(read_conversation(sent)))
     assert [who for who, _ in rows] == ["system", "catalog", "user", "assistant", "call", "output"]
@@ -220,7 +222,7 @@ def test_any_bytes_and_report_result_in_a_page(data, report):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """The time for showing a request grows linearly with the size of its text, regardless of its content."""
+    """The page for a request of several megabytes is created within seconds, regardless of the text."""
     record = "[function_call id=a call_id=a name=b arguments={}]\n"
     for start, unit in (("", record), ('[function_call id="', '\\"'), ("", "# CLIENT TOOL CATALOG\n")):
         for role in ("assistant", "user"):

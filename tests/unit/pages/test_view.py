@@ -43,7 +43,9 @@ def make(path="/v1/chat/completions", request: object = CLIENT, response: object
 
 
 def exchanged() -> HTTPFlow:
-    """Return a finished exchange. Its request and answer were rewritten, and the flow contains the originals."""
+    """Return the flow of a finished exchange, whose request and answer were rewritten. The flow also contains the
+    originals.
+    """
     flow = make()
     flow.backup()
     flow.request.text = json.dumps(BACKEND)
@@ -60,8 +62,8 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_view_is_the_default_for_exchanges():
-    """toolsim's view is the default for the request and the answer of an exchange. The view also shows details from the
-    stored originals.
+    """mitmproxy shows the request and the answer of an exchange in toolsim's view by default. The view also uses the
+    original bodies that the flow contains.
     """
     flow = exchanged()
     name, request = show(flow, flow.request)
@@ -76,7 +78,7 @@ def test_view_is_the_default_for_exchanges():
 
 
 def test_reverted_flow_shows_the_original_answer():
-    """After the flow has been reverted, the view shows the backend's original answer with its verdicts."""
+    """If the user reverts the flow, toolsim's view shows the backend's original answer and its verdicts."""
     flow = exchanged()
     flow.revert()
     assert "as sent to the backend" not in show(flow, flow.request)[1]
@@ -102,8 +104,8 @@ def test_requests_without_a_report_are_chosen_by_path_and_body(flow, chosen):
 
 
 def test_answers_without_a_report_are_chosen_by_type():
-    """If a flow has no report, toolsim's view is the default for event streams and JSON objects from an API endpoint.
-    It is not the default for other content types and methods.
+    """If a flow has no report, toolsim's view is the default for event streams and JSON objects from an API endpoint,
+    but not for other content types and methods.
     """
     flow = make()
     assert flow.response is not None
@@ -118,7 +120,7 @@ def test_answers_without_a_report_are_chosen_by_type():
 
 
 def test_view_can_be_selected_for_any_flow():
-    """A user can select toolsim's view for a flow of any kind. The view then shows a page."""
+    """The user can select toolsim's view for any flow, even for a TCP flow."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
@@ -128,7 +130,9 @@ def test_view_can_be_selected_for_any_flow():
 
 
 def test_compressed_bodies():
-    """A compressed body is decoded before it is shown. If a stored body cannot be decoded, the view omits it."""
+    """Compressed bodies are decoded before they are shown. If the stored original cannot be decoded, the page is shown
+    without it.
+    """
     flow = exchanged()
     assert flow.response is not None
     flow.response.encode("gzip")
@@ -157,7 +161,7 @@ def test_view_never_fails(data, metadata, reverted):
 
 
 def test_view_is_registered_with_the_addon(caplog):
-    """toolsim's views are registered while the addon is loaded. Registering them again after a reload causes no
+    """mitmproxy offers toolsim's views while the addon is loaded. Registering them again after a reload causes no
     warning.
     """
     assert [contentviews.registry[own.name] for own in view.VIEWS] == list(view.VIEWS)
@@ -171,8 +175,8 @@ def test_view_is_registered_with_the_addon(caplog):
 
 
 def test_prompt_view_is_verbatim():
-    """The ``toolsim-prompt`` view shows exactly what the model read and wrote. After a revert, it shows the client's
-    prompt.
+    """The ``toolsim-prompt`` view shows the model's prompt and answer verbatim. If the flow has been reverted, the view
+    shows the prompt from the client's request.
     """
     flow = exchanged()
     name, text = show(flow, flow.request, "toolsim-prompt")

@@ -60,8 +60,8 @@ async def ask(
 
 
 async def test_conversation_is_injected_instead_of_sent_as_input(tmp_path: Path) -> None:
-    """The conversation is injected into the thread instead of being sent as input. Notifications for other threads are
-    ignored.
+    """The client's conversation is injected into the Codex thread instead of being sent as input. Notifications for
+    other threads are ignored.
     """
     assert await ask(tmp_path) == [Opened(model="old"), TextDelta("[]"), Finished("stop"), Closed()]
 

@@ -23,7 +23,9 @@ from toolsim.backends.codex.errors import turn_error
     ],
 )
 def test_turn_errors(info: object, status: int, code: str | None) -> None:
-    """Each error type from Codex is converted to a status and, if possible, a code. Unknown types become status 502."""
+    """Each error type from Codex is converted to an HTTP status and, if possible, an error code. Unknown types become
+    status 502.
+    """
     error = turn_error({"message": "m", "codexErrorInfo": info})
     assert (error.status, error.code) == (status, code)
     assert (error.retry_after is not None) == (status >= 500)
@@ -44,6 +46,8 @@ def test_quoted_400_keeps_its_message() -> None:
 
 
 def test_quoted_chatgpt_400_is_not_retryable() -> None:
-    """An error in ChatGPT's own format has status 400 and no Retry-After, because a retry would fail again."""
+    """Errors from ChatGPT have the format ``{"detail": …}``. Such an error has status 400 and no Retry-After, because a
+    retry would fail again.
+    """
     error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
     assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)

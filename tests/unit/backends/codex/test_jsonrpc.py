@@ -24,8 +24,8 @@ def a_child() -> Child:
 
 
 async def test_lines_reach_their_recipients() -> None:
-    """Even if the child's output arrives byte by byte, results and errors are passed to the pending requests, and
-    notifications to the subscriber. Requests from the server are refused, and other lines are ignored.
+    """Even if Codex's output arrives byte by byte, results and errors reach the pending requests, and notifications
+    reach the subscriber. Requests from Codex are refused, and other lines are ignored.
     """
     child = a_child()
     queue = child.subscribe("t")

@@ -19,8 +19,8 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_request_becomes_items_with_roles() -> None:
-    """In a request for Codex, the instructions become the first item, the role ``system`` becomes ``developer``, and
-    unsupported or empty items are omitted.
+    """The instructions become the first input item, and the role ``system`` becomes ``developer``. Unsupported and
+    empty items are omitted.
     """
     request = read(
         {
@@ -70,8 +70,8 @@ def test_json_object_request_becomes_a_message() -> None:
     ],
 )
 def test_unsupported_input_is_a_400(body: dict[str, Any], param: str) -> None:
-    """Unsupported input causes an error that names the parameter ``input`` without an index, because toolsim rewrites
-    the items and an index would not match the client's list.
+    """Unsupported input causes an error whose ``param`` is ``input`` without an index. toolsim rewrites the items, so
+    an index would not match the client's list.
     """
     with pytest.raises(BadRequest) as caught:
         read(body)

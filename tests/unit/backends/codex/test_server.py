@@ -66,7 +66,7 @@ async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplo
 
 @pytest.fixture
 def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
-    """Return a command that hangs when it should print the catalog, and the file to which it then writes the ID of its
+    """Return a command that hangs instead of printing the model catalog, and the file to which it writes the ID of its
     child process.
     """
     command, noted = tmp_path / "codex", tmp_path / "pid"

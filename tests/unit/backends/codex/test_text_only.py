@@ -7,8 +7,8 @@ from toolsim.backends.codex.text_only import settings, text_catalog
 
 
 def test_catalog_loses_tools_and_keeps_models() -> None:
-    """In the text-only catalog, models keep their names and input modalities, but lose their tools and instructions.
-    Their context window becomes practically unlimited.
+    """Models in Codex's catalog keep their names and input modalities, but lose their tools and instructions. Their
+    context window becomes practically unlimited.
     """
     model = {
         "slug": "m",
@@ -37,7 +37,7 @@ def test_catalog_loses_tools_and_keeps_models() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
 def test_other_output_returns_none(printed: bytes) -> None:
-    """The result of reading a catalog is None if the output is not a catalog, for example if it is a usage message."""
+    """The result is None if the output of Codex is not a model catalog, for example if it is a usage message."""
     assert text_catalog(printed) is None
 
 

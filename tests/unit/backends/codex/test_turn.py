@@ -91,8 +91,8 @@ def test_two_messages_are_separated() -> None:
 
 
 def test_repeated_sampling_ends_the_turn() -> None:
-    """If Codex samples the model again after the model has written text, the turn ends. If the model has not written
-    text, the turn fails after two more samplings.
+    """If Codex queries the model again after the model has written text, the turn ends. If the model has not written
+    any text, the turn fails after the third query.
     """
     assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
     assert play(delta("a"), counted(1), counted(2))[-1] == Closed()
@@ -102,8 +102,8 @@ def test_repeated_sampling_ends_the_turn() -> None:
 
 
 def test_codex_retry_is_ignored_before_the_first_text() -> None:
-    """If Codex retries a request before the first text, the retry is ignored. Later, a retry makes the turn fail,
-    because the text would be repeated.
+    """A retry by Codex is ignored if the model has not written any text yet. Otherwise, the turn fails, because the
+    retry would repeat the text.
     """
     retry = note("error", willRetry=True, error={"message": "reconnecting", "codexErrorInfo": None})
     assert play(retry, delta("a"), ended())[-1] == Closed()
@@ -154,8 +154,8 @@ def test_truncated_answer_is_not_a_failure(
 
 
 def test_parameter_named_like_a_truncation_reason_is_an_error() -> None:
-    """An error message that mentions a parameter named like a truncation reason does not count as a truncated
-    answer.
+    """The truncation reason ``max_output_tokens`` is also the name of a parameter. An error message that mentions the
+    parameter is not mistaken for a truncated answer.
     """
     refused = ended("failed", message='{"error":{"message":"bad max_output_tokens"}}', codexErrorInfo="other")
     [event] = play(refused)

@@ -94,7 +94,9 @@ def test_expected_calls_are_extracted(wanted: Tool, text: str, expected: list[di
 
 
 def test_required_nullable_parameter_is_null() -> None:
-    """A required parameter that allows null, as in strict schemas, is null if the sentence contains no value for it."""
+    """In strict schemas, a required parameter can allow null. It is set to null if the sentence contains no value for
+    it.
+    """
     strict = tool("f", {"city": STRING, "note": {"type": ["string", "null"]}, "unit": {"type": ["string", "null"]}})
     assert fill(strict, "in Bonn") == [{"city": "Bonn", "note": None, "unit": None}]
 
@@ -106,7 +108,9 @@ def test_optional_pydantic_fields_are_filled() -> None:
 
 
 def test_unanswered_parameters_are_named() -> None:
-    """``unanswered`` returns a required parameter only if neither the sentence nor the schema provides its value."""
+    """``unanswered`` returns the name of a required parameter that has a value neither in the sentence nor in the
+    schema. It returns None if there is no such parameter.
+    """
     assert unanswered(WEATHER, "Weather!") == "city"
     assert unanswered(WEATHER, "Weather in celsius!") is None
     assert unanswered(tool("f", {"unit": UNIT}), "Go") is None

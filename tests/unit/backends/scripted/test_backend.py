@@ -18,7 +18,9 @@ def text(events: list[BackendEvent]) -> str:
 
 
 async def test_answer_is_streamed_in_pieces_and_counted() -> None:
-    """An answer is streamed in short deltas and ends with token counts. Equal questions have equal answers."""
+    """An answer is streamed in short deltas and ends with token counts. The same question always has the same
+    answer.
+    """
     events = await answer("Hello there")
     assert events == await answer("Hello there")
     assert events[0] == Opened(model="m")

@@ -1,4 +1,4 @@
-"""Tests for the text that the scripted model writes in reply to a conversation."""
+"""Tests for the text that the scripted model writes in a conversation."""
 
 import json
 import re

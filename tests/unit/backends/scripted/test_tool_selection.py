@@ -38,7 +38,7 @@ TOOLS = (
     ],
 )
 def test_tool_is_selected_by_words(question: str, expected: list[str]) -> None:
-    """A tool is selected if the question contains one word of the tool's name or two other words in its declaration.
+    """A tool is selected if the question contains a word of its name, or at least two other words of its declaration.
     Small talk selects no tool.
     """
     assert [chosen.name for chosen, _ in choose(question, TOOLS)] == expected

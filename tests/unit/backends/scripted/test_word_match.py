@@ -14,7 +14,7 @@ from toolsim.backends.scripted.word_match import is_alike, shared, words
     ],
 )
 def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
-    """Text is split into words at changes of case and at characters that are not letters or digits."""
+    """Names and sentences are split into words at changes of case and at characters that are not letters or digits."""
     assert words(text) == expected
 
 
@@ -30,7 +30,7 @@ def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
     ],
 )
 def test_words_that_differ_in_endings_are_alike(one: str, other: str, alike: bool) -> None:
-    """``is_alike`` returns True for two words that differ only in a common ending, regardless of their order."""
+    """Two words are alike if they differ only in a common ending. The order of the arguments does not matter."""
     assert is_alike(one, other) is is_alike(other, one) is alike
 
 
