@@ -75,8 +75,8 @@ def test_missing_packages_and_interpreter_are_named() -> None:
 
 
 def test_requirements_match_pyproject() -> None:
-    """The requirements in the code equal the dependencies in pyproject.toml. They are duplicated because the addon
-    cannot read that file.
+    """``REQUIREMENTS`` equals the dependencies in pyproject.toml. They are duplicated because the addon cannot read
+    that file.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(line for line in project["dependencies"] if not line.startswith("mitmproxy"))

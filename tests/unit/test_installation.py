@@ -1,4 +1,4 @@
-"""Tests for the command that installs a missing package, for each way in which toolsim can be installed."""
+"""Tests for the command that installs a missing package, depending on how toolsim was installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Environment = Callable[[str, str], None]
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """Return a function that replaces the environment of this Python with a folder that contains a single file."""
+    """Return a function that writes a file to the folder of a simulated Python environment."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
 
     def make(name: str, content: str) -> None:
@@ -41,8 +41,8 @@ def test_pip() -> None:
 
 
 def test_pipx(environment: Environment) -> None:
-    """With pipx, the package is injected into the environment in which toolsim runs, because the main program of that
-    environment might be mitmproxy instead of toolsim.
+    """With pipx, the package is injected into the environment in which toolsim runs. This environment might belong to
+    mitmproxy instead of toolsim.
     """
     environment("pipx_metadata.json", json.dumps({"main_package": {"package": "mitmproxy"}}))
     assert command_for_extra("redis") == "pipx inject mitmproxy 'redis>=6,<9'"
@@ -71,7 +71,7 @@ def test_pipx(environment: Environment) -> None:
 def test_uv_tool_is_reinstalled_with_its_packages(
     requirements: list[str], arguments: str, environment: Environment
 ) -> None:
-    """The uv tool is reinstalled from the same source and with the packages it already has, because uv replaces the
+    """With uv, the tool is reinstalled from the same source and with its current packages, because uv replaces the
     environment.
     """
     environment("uv-receipt.toml", receipt(*requirements))
@@ -85,7 +85,7 @@ def test_uv_tool_is_reinstalled_with_its_packages(
     [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
 )
 def test_unreadable_metadata_is_ignored(name: str, content: str, environment: Environment) -> None:
-    """If a metadata file cannot be parsed, it is ignored, and the install command uses pip."""
+    """If a metadata file of the installation cannot be parsed, it is ignored, and the command uses pip."""
     environment(name, content)
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
 

@@ -1,4 +1,4 @@
-"""Tests for the parser library. It returns the same results as the proxy, and works without mitmproxy."""
+"""Tests for the parser library. It works without mitmproxy, and its results equal those of the proxy."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ OSLO = Call("get_weather", '{"city":"Oslo"}')
 
 
 def declared(tools: list[dict[str, Any]]) -> Tools:
-    """Return the tools in a table, as a Responses API client declares them."""
+    """Return the tools of a test table as declared by a Responses API client."""
     return [{**tool, "type": tool.get("kind", "function")} for tool in tools]
 
 
 def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
-    """Return tools with the given names. Each maps its properties to their types, and all properties are required."""
+    """Return one tool for each name. Its dict maps each property to a type, and all properties are required."""
     return [
         {
             "type": "function",
@@ -58,7 +58,7 @@ def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
 
 
 def tables() -> dict[str, tuple[Tools, list[str]]]:
-    """Return the tools and the texts in each table of test cases, by table name."""
+    """Return the tools and the model texts of each table of test cases."""
     found = {name: json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")) for name in
              ("answers", "call_forms", "judge", "talk", "untagged")}  # fmt: skip
     judge = [f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}" for case in found["judge"]["cases"]]
@@ -82,8 +82,8 @@ TABLES = tables()
 
 
 def from_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
-    """Return the items, or the error code, that an official client receives if the model's text passes through the
-    proxy.
+    """Return the items that an official client receives if this model text passes through the proxy. If the answer
+    fails, return the error code.
     """
     seen = by_proxy("responses", tools, [text], stream=False, finish="length" if cut else "stop")
     return seen.error or seen.items
@@ -94,8 +94,8 @@ CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES fo
 
 @each(("table", "number"), some(CASES))
 def test_library_returns_the_same_items_as_the_proxy(table: str, number: int) -> None:
-    """For each text in the tables, the library returns the same items as the proxy, regardless of how the text is
-    split.
+    """For each model text in the test tables, the library returns the same items as the proxy, regardless of how the
+    text is split.
     """
     tools, table_texts = TABLES[table]
     text = table_texts[number]
@@ -221,7 +221,7 @@ print(*(name for name in sys.modules if name.startswith(('mitmproxy', 'toolsim.p
 REPAIRS = re.findall(
     r"^\| `([A-Z_]+)` \| (.*) \|$", PAGE.split("<!-- repairs -->")[1].split("<!-- /repairs -->")[0], re.MULTILINE
 )
-"""The repair codes in the tables on the page, each with its example."""
+"""The repair codes in the tables of the documentation page, each with its example."""
 ANY_REPAIR = [
     {
         "name": "get_weather",
@@ -240,9 +240,7 @@ ANY_REPAIR = [
 
 @each(("code", "example"), REPAIRS)
 def test_documented_repairs_are_made(code: str, example: str) -> None:
-    """Each example in the documentation's list of repairs is parsed as a call, with exactly the repair that the list
-    states.
-    """
+    """Each example on the documentation page is parsed as a call, with exactly the documented repair."""
     if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair; ``test_leftover_markup`` covers it.
         return
     if code == "REPEATED_CALL":
@@ -256,9 +254,7 @@ def test_documented_repairs_are_made(code: str, example: str) -> None:
 
 
 def test_page_lists_all_repairs() -> None:
-    """The documentation's list of repairs contains all repairs that are needed for the texts in the tables and the
-    reported texts.
-    """
+    """The documentation page lists all repairs that occur for the texts in the test tables and the reported texts."""
     codes = {code for code, _ in REPAIRS}
     reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
     of_tables = [(tools, text) for tools, table_texts in TABLES.values() for text in table_texts]
@@ -275,8 +271,8 @@ def test_first_example_on_the_page_runs() -> None:
 @pytest.mark.parametrize("before", ["", "```python\nx = "])
 @pytest.mark.parametrize("between", [" ", "\n", " y\n"])
 def test_many_blocks_take_linear_time(before: str, between: str) -> None:
-    """The time for parsing many calls to an unknown tool grows linearly, although each block depends on the text before
-    it.
+    """Parsing many calls to an unknown tool takes linear time, although the interpretation of each block depends on the
+    text before it.
     """
     tools = [{"type": "function", "name": "search"}]
     block = '<tool_call>{"name": "missing", "arguments": {"query": "x"}}</tool_call>'

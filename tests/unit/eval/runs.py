@@ -18,7 +18,7 @@ def run(
     model: str = "qwen",
     detail: str = "",
 ) -> Run:
-    """Return a run with these properties. If no label is given, a failed run has the label ``no_call``."""
+    """Return an example run. If it has failed and no label is given, its label is ``no_call``."""
     cell = Cell(model, "default", method, "chat", False, setting)
     label = None if ok else label or "no_call"
     kind = "chat" if case == "chat_only" else "tools"

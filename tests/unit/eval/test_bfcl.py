@@ -41,8 +41,8 @@ def as_python(decoded: Sequence[Decoded]) -> str:
 
 
 def sender(case: Case, method: str, decoded: Sequence[Decoded]) -> Send:
-    """Return a function that answers with exactly these calls, either as tool calls or as text that the prompt's parser
-    accepts.
+    """Return a function that answers with exactly these calls, either as tool calls or in the text format that BFCL's
+    prompt requires.
     """
 
     async def send(request: Request) -> Answer:
@@ -81,21 +81,21 @@ def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
 @each("method", METHODS)
 @each("category", CALLING)
 def test_correct_answers_pass(category: str, method: str) -> None:
-    """A model that gives BFCL's correct answers passes at least 98% of all questions in a category."""
+    """If a model always gives BFCL's correct answers, at least 98% of the cases in each category pass."""
     assert score(category, method, bfcl_truth.right_calls, None) >= 98
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
 def test_incorrect_calls_fail(category: str, method: str) -> None:
-    """A model that always uses a nonexistent argument passes 0% in every category."""
+    """If a model always uses a nonexistent argument, no case passes in any category."""
     assert score(category, method, wrongly, 20) == 0
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
 def test_no_call_is_correct_only_for_irrelevance(category: str, method: str) -> None:
-    """A model that never makes a call passes 100% in the irrelevance categories and 0% in all others."""
+    """If a model never makes a call, all cases pass in the irrelevance categories, and no cases pass in the others."""
     assert score(category, method, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)
 
 

@@ -1,4 +1,4 @@
-"""Tests for the labels of incorrect calls."""
+"""Tests for the labels of incorrect calls in BFCL cases."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def play_right(case: Case, turns: Sequence[Sequence[Decoded]]) -> Verdict:
 
 @pytest.mark.parametrize("size", [12, pytest.param(None, marks=pytest.mark.slow)])
 def test_correct_calls_pass(size: int | None) -> None:
-    """A model that makes the calls listed for each turn passes at least 98% of the cases."""
+    """If a model makes the expected calls in each turn, at least 98% of the cases pass."""
     asked = sample(CASES, size, seed=3)
     verdicts = [play_right(case, bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])) for case in asked]
     assert sum(verdict.ok for verdict in verdicts) >= 0.98 * len(asked), [str(verdict) for verdict in verdicts]
@@ -100,8 +100,8 @@ def test_outputs_are_sent_to_the_model() -> None:
 
 
 def test_simulated_programs_are_removed_after_a_case() -> None:
-    """After a case, its simulated programs are removed from the package's globals, so that each run starts with new
-    ones.
+    """After a case, its simulated programs are removed from the globals of the BFCL package, so that the next run
+    starts with new ones.
     """
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 

@@ -1,5 +1,5 @@
-"""Tests for the wrapper of the BFCL package. It never runs code from a model, and a missing package causes a one-line
-error.
+"""Tests for the wrapper around the BFCL package. It never executes code from a model. If the package is missing, it
+raises a one-line error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ needs_bfcl = pytest.mark.skipif(
 
 @needs_bfcl
 def test_names_and_numbers_are_parsed() -> None:
-    """When calls are parsed, dots in function names become underscores, and arithmetic on numbers is evaluated."""
+    """Dots in function names become underscores, and arithmetic on numbers is evaluated."""
     assert read_prompted("[math.add(a=2*3, b='x'), f()]") == [{"math_add": {"a": 6, "b": "x"}}, {"f": {}}]
 
 
@@ -41,7 +41,7 @@ def test_names_and_numbers_are_parsed() -> None:
     ],
 )
 def test_code_is_never_executed(text: str, tmp_path: Path) -> None:
-    """Code in a model's text is refused and never executed. Only literals are accepted as arguments."""
+    """Code in the model's text is refused and never executed. Only literals are accepted as arguments."""
     file = tmp_path / "made"
     with pytest.raises(Unreadable):
         read_prompted(text.replace("{file}", str(file)))
@@ -59,7 +59,7 @@ def test_code_is_never_executed(text: str, tmp_path: Path) -> None:
     ],
 )
 def test_simulated_programs_evaluate_only_offered_calls(call: bfcl_package.Decoded, line: str) -> None:
-    """The simulated programs run only functions that are on offer, and arguments cannot contain code."""
+    """The simulated programs run only functions that the model was offered. Arguments cannot contain code."""
     assert source([call], ["cd"]) == [line]
 
 
@@ -70,7 +70,7 @@ def test_endless_arithmetic_is_replaced_by_nan() -> None:
 
 @needs_bfcl
 def test_site_packages_are_not_modified() -> None:
-    """BFCL's package creates its folders in a temporary folder instead of site-packages. The temporary folder is
+    """The BFCL package creates its folders in a temporary folder instead of site-packages. The temporary folder is
     removed at exit.
     """
     code = (
@@ -87,7 +87,7 @@ def test_site_packages_are_not_modified() -> None:
 
 
 def test_missing_package_is_reported_in_one_line() -> None:
-    """If BFCL's package is missing, the error is one line that contains the install command."""
+    """If the BFCL package is missing, the error is one line that contains the install command."""
     code = (
         "import sys\n"
         "sys.modules['bfcl_eval'] = None\n"

@@ -68,8 +68,8 @@ def test_history_becomes_text() -> None:
 
 
 def test_parser_returns_calls_or_prose() -> None:
-    """If the entire text consists of calls, the parser for BFCL's prompt returns the calls. Otherwise, it returns the
-    text as prose.
+    """If the text of an answer consists only of calls, the parser returns the calls. Otherwise, the entire text counts
+    as prose.
     """
     text, calls = PROMPT.read("[math.add(a=1.5), math.add(a=-2)]")
     assert text == ""

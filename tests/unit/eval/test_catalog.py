@@ -40,15 +40,15 @@ def test_ids_are_unique() -> None:
     ],
 )
 def test_words_select_models(words: str, expected: list[str]) -> None:
-    """An exact ID, a base ID, a provider or a tag selects models in the catalog. Any other word is the name of a model
-    on the server.
+    """An exact ID, a base ID, a provider or a tag selects models in the catalog. Any other word is used as the name of
+    a model on the server.
     """
     assert ids(words) == expected
 
 
 def test_exclusion_without_a_match_is_an_error() -> None:
-    """An exclusion that matches none of the selected models is an error. A name with ``:free`` denotes a different
-    model than the name without it.
+    """An exclusion such as ``!gemni-*`` is an error if it does not match a selected model. A name with ``:free``
+    denotes a different model than the name without it.
     """
     for words, problem in (
         ("mine,llama3.2,!gemni-*", "!gemni-* excludes none of these models: mine, llama3.2"),
@@ -90,8 +90,8 @@ def test_patterns_match_models_of_the_server() -> None:
 
 
 def test_differences_from_a_stored_list() -> None:
-    """The reported differences are the models that only the server or only the catalog contains. Variants with
-    ``:nitro`` are ignored.
+    """The differences are the models that either only the server or only the catalog lists. Variants with ``:nitro``
+    are ignored.
     """
     hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]

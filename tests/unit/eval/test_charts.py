@@ -1,4 +1,4 @@
-"""Tests for the charts in a report."""
+"""Tests for the charts in an evaluation report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_bar_length_is_proportional_to_the_rate() -> None:
 
 @given(st.lists(st.lists(st.floats(0.01, 1e7), max_size=40), min_size=1, max_size=4))
 def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
-    """For any latencies, the chart is well-formed XML, and all dots are inside the chart."""
+    """For any latencies, the chart is well-formed XML, and all dots are inside it."""
     svg = latencies([(f"method {place}", place, times) for place, times in enumerate(strips)])
     if any(strips):
         ElementTree.fromstring(svg)

@@ -53,8 +53,8 @@ def test_options_replace_saved_settings_on_resume(given: list[str], options: lis
 
 
 def test_earlier_flag_name_still_works(capsys: pytest.CaptureFixture[str]) -> None:
-    """The earlier name of a flag works with a separate value and with ``=``, and a line on standard error states the
-    current name.
+    """The earlier name of a flag still works, both with a separate value and with ``=``. A line on standard error
+    states the current name.
     """
     for arguments in (["--way", "native", "-q"], ["--way=native", "-q"]):
         current = flags.with_current_names(arguments)
@@ -65,7 +65,7 @@ def test_earlier_flag_name_still_works(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_runs_and_settings_with_the_earlier_name() -> None:
-    """Runs and settings can be read if an earlier version has stored the method under the key ``way``."""
+    """Earlier versions stored the method under the key ``way``. Their runs and settings can still be read."""
     data = run(method="native").as_dict()
     data["cell"]["way"] = data["cell"].pop("method")
     assert Run.from_dict(data) == run(method="native")

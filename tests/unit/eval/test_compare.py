@@ -22,8 +22,8 @@ def report(*right: bool, **cell: str) -> list[Run]:
 
 
 def test_flipped_cases_are_named_and_tested() -> None:
-    """Cases with different results in reports A and B are listed, beginning with the cases that only A answered
-    correctly. The p-value is McNemar's exact p-value.
+    """Cases with different results are listed, beginning with the cases that only report A answered correctly. The
+    p-value is McNemar's exact p-value.
     """
     a = report(True, True, True, True, True, True, False, False)
     b = report(True, False, False, False, False, False, True, False)
@@ -37,8 +37,8 @@ def test_flipped_cases_are_named_and_tested() -> None:
 
 
 def test_runs_differing_in_one_constant_option_are_paired() -> None:
-    """Runs are paired even if reports A and B use different settings or methods, as long as each report uses
-    only one.
+    """Runs are paired even if reports A and B use different settings or methods, as long as each report uses only
+    one.
     """
     a, b = (
         report(True, False, setting="toolsim_history=bracketed"),
@@ -59,7 +59,7 @@ def test_runs_without_a_partner_are_counted() -> None:
 
 
 def test_trials_are_paired_one_by_one() -> None:
-    """If a case has several trials, runs with the same trial number are paired."""
+    """If a case has several trials, trials with the same number are paired."""
     a = [replace(run(), trial=number) for number in range(3)]
     assert [(x.trial, y.trial) for x, y in pair(a, a[1:]).pairs] == [(1, 1), (2, 2)]
 
@@ -71,7 +71,7 @@ def test_reports_without_common_runs_are_an_error() -> None:
 
 
 def test_part_of_a_report_can_be_selected() -> None:
-    """Part of a report can be selected by its suite and by fields such as the method."""
+    """The runs of a report can be restricted to a suite and to the values of other fields, such as the method."""
     runs = [*report(True, method="native"), *report(True, method="toolsim"), run(suite="guards")]
     assert len(chosen(runs, {"method": "toolsim"})) == 2
     assert len(chosen(runs, {"method": "toolsim", "suite": "guards"})) == 1

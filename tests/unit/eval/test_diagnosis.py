@@ -1,4 +1,4 @@
-"""Tests for the diagnosis of failed conversations."""
+"""Tests for the diagnosis of evaluated conversations, which labels failures."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def outcome(
 
 
 def test_reached_goal_and_matching_text_are_correct() -> None:
-    """A conversation is correct if the goal is reached and the final text matches. Whitespace around the text is
-    ignored.
+    """A conversation is correct if its goal is reached and its final text matches the expected text. Whitespace around
+    the text is ignored.
     """
     assert diagnose(outcome(" Done.\n"), None).ok
 

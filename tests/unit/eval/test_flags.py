@@ -6,8 +6,8 @@ import pytest
 from support.each import each
 from toolsim.eval.flags import FLAGS, parser, words
 
-# Variables of toolsim's predecessor that are flags now. API_KEY and API_PREFIX are not included, because they are read
-# together with the URL.
+# Environment variables of toolsim's predecessor that are now flags. API_KEY and API_PREFIX are not included, because
+# they are read together with the URL.
 PREDECESSOR = {
     "BASE_URL", "TRIALS", "SCENARIOS", "MODEL_FILTER", "JOBS", "FALLBACK_MATRIX",
     "ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK", "SAMPLING_PROFILE_FILTER", "SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
@@ -68,7 +68,7 @@ def test_invalid_variable_is_named(name: str, value: str) -> None:
 def test_invalid_value_is_reported_with_expectation(
     flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error for an invalid flag contains the value and what was expected."""
+    """The error for an invalid flag contains the value and the expected format."""
     with pytest.raises(SystemExit):
         parser({}).parse_args([f"--{flag}", value])
     assert capsys.readouterr().err == f"toolsim eval: --{flag}: got {value!r}, expected {expected}\n"
@@ -80,7 +80,7 @@ def test_zero_timeout_means_no_limit() -> None:
 
 
 def test_verbosity() -> None:
-    """``VERBOSE`` sets the verbosity to 0, 1 or 2, and each ``-v`` adds one. ``-q`` makes the output quiet."""
+    """The variable VERBOSE sets the verbosity, and ``-v`` increases it. ``-q`` suppresses the output."""
     assert parser({"VERBOSE": "2"}).parse_args([]).verbose == 2
     assert parser({"VERBOSE": "loud"}).parse_args(["-vv"]).verbose == 2
     assert parser({}).parse_args(["-q"]).quiet

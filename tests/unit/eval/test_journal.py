@@ -33,8 +33,8 @@ def test_folder_name_is_a_timestamp() -> None:
 
 
 def test_folder_names_are_unique(tmp_path: Path) -> None:
-    """If two reports are started within the same second, the name of the second has a suffix. The newest folder is
-    resumed by default.
+    """If two reports are started within the same second, the folder of the second has a suffix. By default, the newest
+    folder is resumed.
     """
     now = datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_finished_runs_can_be_read_immediately(tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
-    """Half of a surrogate pair, which UTF-8 cannot encode, is written as its JSON escape."""
+    """A lone surrogate, which UTF-8 cannot encode, is written as a JSON escape."""
     journal = Journal(tmp_path, NONE)
     run = replace(RUN, detail="Grüße \ud83d")
     assert journal.add(run) == run
@@ -74,8 +74,8 @@ def test_text_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
 def test_line_after_a_crash_starts_anew(tmp_path: Path, cut: int) -> None:
-    """If the process crashes while writing a run to the journal, only that run is lost. Later runs start on a
-    new line.
+    """If the process crashes while it writes a line, only the run in this line is lost. Later runs start on a new
+    line.
     """
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
@@ -103,14 +103,12 @@ def test_secrets_are_masked_in_all_files(tmp_path: Path) -> None:
 
 
 def test_short_placeholder_is_not_masked() -> None:
-    """The placeholder key for servers that need no key is too short to be masked, because it could be an ordinary
-    word.
-    """
+    """The placeholder key for servers without a key is not masked. It is so short that it could be an ordinary word."""
     assert Secrets(["none", ""]).mask("none of them") == "none of them"
 
 
 def test_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    """A folder without settings or without runs is not accepted as a report."""
+    """A folder without settings or runs is not accepted as a report."""
     for read in (read_runs, read_settings):
         with pytest.raises(UsageError):
             read(tmp_path)

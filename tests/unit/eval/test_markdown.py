@@ -32,8 +32,8 @@ def test_methods_are_columns_of_the_table() -> None:
 
 
 def test_calls_as_text_are_counted() -> None:
-    """Calls that were written as text are counted for each method and each row. For reports by older versions, which
-    did not count them, the row shows a dash.
+    """Calls that a model wrote as text are counted for each method and row. Earlier versions did not count them, so
+    their rows contain a dash.
     """
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
@@ -52,14 +52,14 @@ def test_interrupted_report_is_marked() -> None:
 
 
 def test_table_rows_have_all_cells() -> None:
-    """A table row has all its cells even if a model's text contains vertical bars or line breaks."""
+    """Vertical bars and line breaks in a model's text do not break the table row that contains it."""
     lines = table(["a", "b"], [["x|y\nz", "`"]]).splitlines()
     assert lines == ["| a | b |", "| --- | --- |", "| x\\|y z | ` |"]
 
 
 def test_reliable_combinations_are_listed() -> None:
-    """Combinations of model, profile, method and API with 100% correct runs, and those with at least 96%, are listed.
-    The notes in a row count its failures by label.
+    """The report lists combinations with 100% correct runs and with at least 96%. The notes in each row count the
+    failures by label.
     """
     good = [run("a", trial=number) for number in range(3)]
     nearly = [run("a", method="native", trial=number, ok=number > 0) for number in range(25)]

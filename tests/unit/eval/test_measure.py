@@ -20,7 +20,7 @@ ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
 
 
 class Direct(Methods):
-    """Methods that reach a simulated model, which answers after some seconds or raises an exception."""
+    """Methods that query a simulated model directly. The model answers after ``seconds``, or raises ``problem``."""
 
     def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
         self.problem = problem
@@ -75,7 +75,7 @@ async def test_failures_become_labels_of_their_run(problem: Exception, label: La
 
 
 async def test_models_run_in_parallel_and_each_in_order() -> None:
-    """Two workers run two models at the same time. The runs of one model never overlap."""
+    """Two workers evaluate two models at the same time. The runs of a single model never overlap."""
     active: dict[str, int] = {}
     most = 0
 
@@ -119,7 +119,7 @@ def test_plan_interleaves_methods() -> None:
 
 
 def test_case_about_options_uses_toolsim_only() -> None:
-    """A case that tests options of toolsim runs only once, with the ``toolsim`` method, even if an options matrix is
+    """A case about toolsim's options has only one run, with the method ``toolsim``, even if an options matrix is
     evaluated.
     """
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
@@ -147,7 +147,7 @@ async def test_answers_with_calls_as_text_are_counted() -> None:
 
 
 async def test_recordings_are_matched_with_questions() -> None:
-    """Each recording is assigned to the question that it belongs to. Repeated parts of the prompt are stored once, and
+    """Each recording is assigned to the question that caused it. Repeated parts of the prompt are stored once, and
     repairs are counted.
     """
 

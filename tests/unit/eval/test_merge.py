@@ -33,8 +33,8 @@ def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = 
 
 
 def test_only_cases_answered_by_all_methods_count() -> None:
-    """Only cases that all methods have answered count, so that a method that has progressed further has no
-    advantage.
+    """Only cases that all methods have answered are counted. Otherwise, a method that has progressed further would have
+    an advantage.
     """
     kept = shared_runs(
         [
@@ -55,18 +55,18 @@ def test_only_cases_answered_by_all_methods_count() -> None:
 
 
 def test_trials_are_matched_one_by_one() -> None:
-    """If a method has only one trial of a case, the other methods' further trials of this case are omitted."""
+    """If a method has only one trial of a case, the further trials of the other methods are omitted."""
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
     assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 
 
 def test_last_part_takes_precedence() -> None:
-    """If several reports contain the same run, the run in the last report counts."""
+    """If several joined reports contain the same run, the run in the last report is used."""
     assert [entry.ok for entry in joined([[run(ok=False)], [run(ok=True)]])] == [True]
 
 
 def test_part_can_be_renamed() -> None:
-    """The runs of a report can be shown under another method name, for example "toolsim" with an older version
+    """The runs of a report can be renamed when reports are joined, for example to "toolsim" with an older version
     number.
     """
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")

@@ -39,7 +39,9 @@ async def test_prompt_method_describes_tools_as_text() -> None:
 
 
 async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
-    """If a request has no tools, neither the ``prompt`` method nor the content-tag fallback parses text as a call."""
+    """If a request has no tools, text is never parsed as a call, whether by the method ``prompt`` or by the content-tag
+    fallback.
+    """
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)
@@ -62,7 +64,7 @@ async def test_suite_can_provide_a_prompt_form() -> None:
 
 
 async def test_content_tag_fallback() -> None:
-    """With the content-tag fallback, tagged calls in the text of an answer count as calls."""
+    """With the content-tag fallback, a call between tags in the text of an answer counts as a call."""
     assert (await with_content_tags(says(TAGGED, []))(REQUEST)).calls == (Call("tag_1", "echo", "{}"),)
 
 

@@ -34,7 +34,7 @@ def test_system_message_is_added_only_for_tools() -> None:
 
 
 def test_prompted_call_form_is_parsed() -> None:
-    """A tagged call is parsed, and the text before it is kept. A fenced JSON object without arguments is not a call."""
+    """A tagged call is parsed, and the text before it is kept. A JSON object without ``arguments`` is not a call."""
     text = 'I will.\n<tool_call>\n{"name": "echo", "arguments": {"a": 1}}\n</tool_call>'
     assert PlainPrompt().read(text) == ("I will.", (Call("tag_1", "echo", '{"a": 1}'),))
     assert PlainPrompt().read('```json\n{"name": "echo"}\n```')[1] == ()

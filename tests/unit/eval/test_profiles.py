@@ -24,8 +24,8 @@ def test_only_set_sampling_values_are_sent() -> None:
 
 
 def test_applicability() -> None:
-    """The ``tool_calling`` profile applies only to models with tools, and the ``recommended`` profile only to models
-    with recommended values.
+    """The profile ``tool_calling`` applies only to models with tools. The profile ``recommended`` applies only to
+    models with recommended values.
     """
     plain, tools = Model("a", "a", ""), Model("b", "b", "", ("tools",), recommended={"top_p": 1})
     assert [profile.id for profile in PROFILES if profile.applies(plain)] == ["default", "creative", "conversation"]
@@ -33,7 +33,7 @@ def test_applicability() -> None:
 
 
 def test_selection() -> None:
-    """Profiles are selected or excluded by ID or tag. An unknown word is an error."""
+    """Sampling profiles are selected or excluded by ID or tag. An unknown word is an error."""
     assert [profile.id for profile in select_profiles("chat,default")] == ["creative", "conversation", "default"]
     assert [profile.id for profile in select_profiles("*,!chat,!card")] == ["default", "tool_calling"]
     with pytest.raises(UsageError, match="nothing"):

@@ -1,4 +1,4 @@
-"""Tests for sending the questions of a run and recording a step for each."""
+"""Tests for sending the questions of an evaluation run and recording each as a step."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Model:
 
 
 async def test_steps_record_only_new_messages() -> None:
-    """A step contains the answer, the time, and only those messages that are new since the previous step. Token counts
-    are added up.
+    """A step contains the answer, the time, and only those messages that are not in the previous step. Token counts are
+    added up.
     """
     ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
     await ask(Request((USER,), TOOLS))
@@ -65,8 +65,8 @@ async def test_unanswered_question_fails_at_the_time_limit() -> None:
 
 @pytest.mark.slow
 async def test_rate_limit_waits_for_retry_after() -> None:
-    """After a 429, the question is repeated after the time in Retry-After. This wait does not count toward the model's
-    time.
+    """After a 429, the question is sent again when the time in Retry-After has passed. This wait does not count as
+    answer time.
     """
     limited = ProviderError("slow down", status=429, retry_after=0.2)
     model = Model(limited, limited, Answer("a"))
@@ -80,9 +80,7 @@ async def test_rate_limit_waits_for_retry_after() -> None:
 
 
 async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If there is no Retry-After, each wait is twice as long as the previous one. After MAX_WAITS waits, the run
-    fails.
-    """
+    """Without Retry-After, each wait is twice as long as the previous one. After MAX_WAITS waits, the run fails."""
     monkeypatch.setattr(question_run, "FIRST_WAIT_SECONDS", 0.001)
     model = Model(*[ProviderError("slow down", status=429)] * (question_run.MAX_WAITS + 1))
     ask = Asking(model, {}, 5)
@@ -103,9 +101,7 @@ async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 async def test_other_errors_fail_immediately(error: ProviderError) -> None:
-    """Errors other than a 429 or a 503 with Retry-After, and a 429 whose Retry-After is unreasonably long, make the run
-    fail without a retry.
-    """
+    """A run fails without a retry on any other error, and on a 429 with an unreasonably long Retry-After."""
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):
         await Asking(model, {}, 5)(Request((USER,)))
@@ -113,7 +109,7 @@ async def test_other_errors_fail_immediately(error: ProviderError) -> None:
 
 
 async def test_loading_server_is_retried() -> None:
-    """A 503 with Retry-After, as from a server that is loading a model, is retried like a 429."""
+    """A 503 with Retry-After is retried like a 429. Servers send it while they load a model."""
     model = Model(ProviderError("loading", status=503, retry_after=0.01), Answer("a"))
     assert (await Asking(model, {}, 5)(Request((USER,)))).text == "a"
 

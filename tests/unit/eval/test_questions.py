@@ -1,4 +1,4 @@
-"""Tests for the single-turn questions. Their data is consistent, and their judge detects incorrect answers."""
+"""Tests for the single-turn questions: their data is consistent, and their judge detects incorrect answers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 
 
 def test_suites_have_the_agreed_sizes() -> None:
-    """The suites contain the expected numbers of questions that need no call, one call or two calls, with at most four
-    tools each.
+    """The suites contain the expected numbers of questions with one call, two calls and no call. A question has at most
+    four tools.
     """
     counts = {
         suite: [sum(len(question["calls"]) == number for question in document["questions"]) for number in (1, 2, 0)]
@@ -72,7 +72,7 @@ def test_correct_calls_fit_the_offered_tools(question: dict[str, Any]) -> None:
 
 @each("name", CASES)
 def test_only_correct_answers_pass(name: str) -> None:
-    """The correct calls pass in any order. If a call is missing or superfluous, the answer fails."""
+    """The correct calls pass in any order. An answer with a missing or superfluous call fails."""
     case, right = CASES[name], first_right(RIGHT[name])
     assert play(case, right).ok
     assert play(case, right[::-1]).ok
@@ -98,7 +98,9 @@ def test_incorrect_calls_have_labels(calls: list[tuple[str, Any]], label: str | 
 
 
 def test_mistakes_with_several_calls_and_types() -> None:
-    """A number sent as a string, a missing or repeated second call, and a truncated answer have the expected labels."""
+    """A number that is sent as a string, a missing call, a repeated call, and a truncated answer have the expected
+    labels.
+    """
     money = {"amount": "250", "from_currency": "USD", "to_currency": "EUR"}
     assert play(CASES["one_03"], [("convert_currency", money)]).label == "type_coercion"
     assert play(CASES["two_01"], [("get_weather", {"city": "Rome"})]).label == "parallel_collapse"

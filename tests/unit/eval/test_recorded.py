@@ -32,7 +32,9 @@ async def test_recording_contains_prompt_and_model_text(file: Path, tmp_path: Pa
 
 
 async def test_recordings_are_returned_once_in_order(tmp_path: Path) -> None:
-    """Each recording is returned only once, in order of age. Recordings of an abandoned run are not returned."""
+    """``new`` returns each recording only once, beginning with the oldest. It does not return recordings of an
+    abandoned run.
+    """
     captures = Captures(tmp_path)
     shutil.copy(FLOWS[0], tmp_path / "left-0001.flow")
     captures.forget()
@@ -49,8 +51,8 @@ async def test_recordings_are_returned_once_in_order(tmp_path: Path) -> None:
 
 
 async def test_late_recording_is_awaited_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a recording does not exist yet, it is awaited, but only for a limited time, because an aborted exchange is
-    never recorded.
+    """If a recording does not exist yet, it is awaited for a limited time. The recording of an aborted exchange never
+    appears.
     """
     monkeypatch.setattr(recorded, "_WAIT_SECONDS", 1.0)
     captures = Captures(tmp_path)

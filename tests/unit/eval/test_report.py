@@ -12,9 +12,7 @@ from .runs import RUNS
 
 
 def test_all_three_files_agree(tmp_path: Path) -> None:
-    """The JSON, Markdown and HTML files of a report contain the same overall rate and the folder's timestamp, but no
-    secrets.
-    """
+    """The JSON, Markdown and HTML files contain the same overall rate, the timestamp of the folder, and no secrets."""
     log = Journal(tmp_path / "20260207T123628Z", Secrets(["sesame-opens"]))
     report.write(
         log, RUNS, planned=7, target="http://sesame-opens/v1", settings={"seed": 1}, note="Said by its author."

@@ -9,14 +9,14 @@ from toolsim.eval.script import SCRIPTS, after, block, live_scripts
 
 
 def test_every_scenario_has_its_script() -> None:
-    """Each scenario has a script, which can be found by the scenario's prompt."""
+    """Each scenario has a script, which is found by the scenario's prompt."""
     assert set(SCRIPTS) == {scenario.id for scenario in SCENARIOS}
     assert set(live_scripts()) == {scenario.prompt for scenario in SCENARIOS}
 
 
 def test_block_contains_the_given_value() -> None:
-    """A call block contains arguments as JSON if they are an object. A string is inserted unchanged, even if it is not
-    valid JSON.
+    """``block`` writes the arguments of a call as JSON. A string is inserted unchanged, even if it is not valid
+    JSON.
     """
     whole = block("state_get", {"a": "ü"})
     assert json.loads(whole.removeprefix("<tool_call>").removesuffix("</tool_call>")) == {
@@ -27,8 +27,8 @@ def test_block_contains_the_given_value() -> None:
 
 
 def test_script_continues_only_after_the_expected_error() -> None:
-    """A scenario's script continues only if the last tool output is the expected error. Otherwise, the script ends
-    early, so that the scenario fails.
+    """``after`` continues the script only if the prompt contains the expected error. Otherwise, the script ends, so
+    that the scenario fails.
     """
     reply = after("TYPE_ERROR", "again")
     assert callable(reply)

@@ -51,7 +51,9 @@ def test_same_seed_selects_the_same_questions() -> None:
 
 
 def test_offline_evaluation_uses_both_apis() -> None:
-    """An offline evaluation uses both APIs, with and without streaming, because the scripted provider costs nothing."""
+    """By default, an offline evaluation uses both APIs, with and without streaming, because the scripted provider costs
+    nothing.
+    """
     asked = setup(args("--models", "scripted", "--suite", "scenarios"), offline=True)
     assert {(cell.api, cell.stream) for cell, _ in asked.cells} == {
         ("chat", False), ("chat", True), ("responses", False), ("responses", True)
@@ -59,8 +61,8 @@ def test_offline_evaluation_uses_both_apis() -> None:
 
 
 def test_listed_values_form_a_matrix_for_toolsim() -> None:
-    """If options have several values, each combination is a separate setting of the ``toolsim`` method. Other methods
-    have no settings.
+    """If options have several values, each combination becomes a separate setting of the method ``toolsim``. Other
+    methods have no settings.
     """
     asked = live(
         "--method",
@@ -139,7 +141,7 @@ def test_profiles_apply_only_to_their_models() -> None:
     ],
 )
 def test_senseless_flags_are_refused(arguments: tuple[str, ...]) -> None:
-    """Invalid or contradictory flags are refused before any request is sent."""
+    """Invalid and contradictory flags are refused before any request is sent."""
     with pytest.raises(UsageError):
         live(*arguments)
 
@@ -159,7 +161,9 @@ def test_base_url_is_resolved() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://u:secret@a/v1", "http://a/v1?key=secret", "http://"])
 def test_base_url_with_secrets_is_refused(url: str) -> None:
-    """A base URL is refused if it is invalid or contains credentials or a query, which the error does not repeat."""
+    """A base URL is refused if it is invalid, or if it contains credentials or a query. The error does not contain
+    these.
+    """
     with pytest.raises(UsageError) as refused:
         base_url(args("--base-url", url), {})
     assert "secret" not in str(refused.value)
@@ -205,7 +209,7 @@ def test_only_model_of_a_server_is_used() -> None:
     ],
 )
 def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
-    """A tool choice can be set with a flag or in a request field, in the format of either API."""
+    """A tool choice can be set with a flag or with ``--request-overrides``, in the format of either API."""
     assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
     with pytest.raises(UsageError, match="tool_choice"):
         live("--request-overrides", '{"tool_choice": 1}')
@@ -221,7 +225,7 @@ def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
 )
 async def test_tool_choice_without_a_case_is_refused(suite: str, choice: str, offered: str) -> None:
     """If no selected case offers the chosen tool, the tool choice is refused before any question is sent. The error
-    lists the tools on offer.
+    lists the available tools.
     """
     chosen = ("--suite", suite, "--tool-choice")
     with pytest.raises(UsageError, match=f"no selected case has a tool {choice}; .*{offered}"):
@@ -233,20 +237,22 @@ async def test_tool_choice_without_a_case_is_refused(suite: str, choice: str, of
 
 
 def test_tool_profiles() -> None:
-    """In ``--allowlist``, "read" and "all" stand for groups of tools. They can be combined with the names of tools."""
+    """In ``--allowlist``, the words "read" and "all" stand for groups of tools. They can be combined with tool
+    names.
+    """
     assert scenario_settings(args()).allowed == ("state_get", "state_patch")
     assert scenario_settings(args("--allowlist", "read,facts_propose")).allowed == ("state_get", "facts_propose")
     assert scenario_settings(args("--allowlist", "all")).allowed is None
 
 
 def test_models_missing_at_the_server_are_left_out() -> None:
-    """If a word selects several models, those that the server does not list are omitted."""
+    """If a word such as ``google`` selects several models, the models that the server does not list are omitted."""
     asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
     assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]
 
 
 def test_settings_without_effect_get_a_notice() -> None:
-    """A setting without effect causes a notice, as do enforced calls with a model whose calls are unreliable."""
+    """A setting without effect causes a notice, as does enforcing calls for a model whose calls are unreliable."""
     for arguments, notice in (
         (["--fallback-matrix", "true", "--models", "m"], "--fallback-matrix compares two settings of --method native"),
         (["--tool-use-mode", "enforced", "--models", "qwen-0.5b"], "tool calls are marked unreliable for qwen-0.5b"),

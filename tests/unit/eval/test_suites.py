@@ -15,12 +15,12 @@ def test_unknown_suite_is_named(name: str) -> None:
 
 
 def test_scenarios_suite_contains_the_preset() -> None:
-    """The ``scenarios`` suite contains only the scenarios that were selected, in the given order."""
+    """The suite ``scenarios`` contains only the selected scenarios, in the given order."""
     assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]
 
 
 def test_cases_have_the_name_of_their_suite() -> None:
-    """The cases of a suite contain the suite's name. The error for an unknown BFCL category contains the name of the
+    """Each case contains the name of its suite. The error for an unknown BFCL category contains the name of the
     category.
     """
     for name in ("questions", "unseen", "which_output"):

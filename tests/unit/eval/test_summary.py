@@ -11,7 +11,9 @@ from .runs import RUNS, run
 
 
 def test_schema_of_report_json() -> None:
-    """``report.json`` contains the overall figures, the figures for each cell, and the settings."""
+    """report.json contains the overall figures, the figures for each cell (a combination of model, profile, method and
+    API), and the settings.
+    """
     report = json.loads(json.dumps(summarise(RUNS, planned=9, stamp="20260207T123628Z", settings={"seed": 1})))
     assert report["overall"] == {"runs": 7, "ok": 4, "percent": 57.14, "interval": [25.05, 84.18]}
     assert (report["planned"], report["settings"]) == (9, {"seed": 1})
@@ -39,7 +41,7 @@ def test_calls_as_text_need_counts_in_all_runs() -> None:
 
 
 def test_scenarios_are_separate_and_benchmarks_combined() -> None:
-    """Each scenario has its own row, but all cases of a benchmark are combined in one row."""
+    """The table has a separate row for each scenario, but a single row for all cases of a benchmark."""
     assert list(by_case(RUNS)) == ["happy_path", "chat_only", "bfcl:multiple"]
 
 

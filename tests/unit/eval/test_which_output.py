@@ -1,4 +1,4 @@
-"""Tests for questions about one of several tool outputs: their messages, and which answers pass."""
+"""Tests for questions that ask about one of several tool outputs: their messages, and the answers that pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.eval.which_output import cases
 
 
 def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
-    """Play a case with this answer, and return the request and the verdict."""
+    """Play a case with a model that gives this answer. Return the request and the verdict."""
     requests: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -26,8 +26,8 @@ def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
 
 
 def test_outputs_have_the_order_of_the_case() -> None:
-    """The outputs are in the order of the calls or shuffled, depending on the case, and each has the ID of its call.
-    The question is about one of the outputs.
+    """Each tool output has the ID of its call. The outputs are in the order of the calls or shuffled, depending on the
+    case. The question is about one of them.
     """
     for order, ids in (("in_order", ["call_001", "call_002"]), ("shuffled", ["call_002", "call_001"])):
         request, _ = asked(f"two_cities_{order}_oslo", Answer("4"))
@@ -42,7 +42,7 @@ def test_outputs_have_the_order_of_the_case() -> None:
 
 
 def test_shuffled_order_defeats_matching_by_position() -> None:
-    """In each shuffled case, a model that assigns outputs to calls by position gives an incorrect answer."""
+    """A model that assigns outputs to calls by their position gives an incorrect answer in each shuffled case."""
     for case in cases():
         if "_shuffled_" in case.id:
             request, _ = asked(case.id, Answer(""))

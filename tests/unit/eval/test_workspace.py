@@ -34,7 +34,7 @@ def test_returned_state_is_a_copy() -> None:
 )
 def test_invalid_patch_changes_nothing(path: str, value: object, code: str) -> None:
     """A patch is refused if its path or the type of its value is incorrect, or if the field is authoritative or locked.
-    The workspace does not change.
+    The workspace remains unchanged.
     """
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})
@@ -43,7 +43,6 @@ def test_invalid_patch_changes_nothing(path: str, value: object, code: str) -> N
 
 
 def test_valid_patch_is_applied() -> None:
-    """A valid patch changes the field and reports success."""
     workspace = Workspace()
     assert workspace.patch({**ID, "path": "/draft/priority", "value": 3}).ok
     assert workspace.draft["priority"] == 3
@@ -57,7 +56,9 @@ def test_unknown_workspace_error_names_the_correct_id() -> None:
 
 
 def test_facts_change_only_with_confirmation() -> None:
-    """A proposal does not change a fact. Committing a new fact requires a proposal and confirmation by a person."""
+    """Proposing a new value does not change a fact. The commit requires both a proposal and the confirmation of a
+    person.
+    """
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok
     assert workspace.facts["year"] == "2026"

@@ -12,14 +12,14 @@ from toolsim.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
 def test_no_budget_is_active_after_a_check() -> None:
-    """The time budget applies only to a single check. Afterwards, no budget is active."""
+    """The time budget applies only to a single check. Afterward, no budget is active."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
         running.get()
 
 
 def test_check_without_time_is_unsettled() -> None:
-    """If no time is left for a check, the result is unsettled (neither valid nor invalid), and the value is not
+    """If a check has no time left, its result is unsettled (neither valid nor invalid), and the value is not
     rejected.
     """
     finding = compile_schema({"type": "string"}).examine(1, 0)
@@ -28,8 +28,8 @@ def test_check_without_time_is_unsettled() -> None:
 
 @pytest.mark.slow
 def test_busy_machine_does_not_spend_the_budget() -> None:
-    """Time that the thread spends waiting does not count toward the budget, so a violation is found even after a long
-    wait.
+    """Time that the thread spends waiting does not count toward the time budget, so a violation is found even after a
+    long wait.
     """
 
     class Late(list[object]):
@@ -43,7 +43,7 @@ def test_busy_machine_does_not_spend_the_budget() -> None:
 
 
 class Paused(list[Any]):
-    """An array whose iteration pauses the thread, as a garbage collection would."""
+    """An array that pauses the thread when it is iterated over, as a garbage collection would."""
 
     def __iter__(self) -> Iterator[Any]:
         pause()
@@ -51,8 +51,8 @@ class Paused(list[Any]):
 
 
 def test_pause_does_not_spend_the_budget() -> None:
-    """If a check is interrupted by a pause, at most ``STEP_SECONDS`` of the pause count toward the budget, although the
-    thread's CPU time includes the entire pause.
+    """If a single step of a check takes unusually long, as in a pause, it does not count toward the time budget,
+    although the thread's CPU time includes it.
     """
     finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
     assert finding.settled
@@ -81,7 +81,7 @@ DRAFT7 = "http://json-schema.org/draft-07/schema#"
     ids=str,
 )
 def test_each_step_is_short(schema: dict[str, Any], value: Any) -> None:
-    """Every loop over a value checks the time, so a check exceeds its budget only slightly."""
+    """Every loop over a value checks the remaining time, so a check exceeds its time budget only slightly."""
     validator = compile_schema(schema)
     validator.examine([0])
     started = time.thread_time()

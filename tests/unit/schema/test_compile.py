@@ -96,8 +96,8 @@ def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     ],
 )
 def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """``$schema`` selects the dialect. References within the schema are resolved, and numbers are compared as
-    decimals.
+    """``$schema`` selects the JSON Schema dialect. References within the schema are resolved, and numbers are compared
+    as decimals.
     """
     validator = compile_schema(schema)
     assert validator.check(good) is None
@@ -138,7 +138,7 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
 
 
 def test_first_error_is_reported() -> None:
-    """If a schema contains several errors, the first by position is reported, so that all processes report the same
+    """If a schema contains several errors, the first error by position is reported. Thus all processes report the same
     error.
     """
     broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
@@ -181,7 +181,7 @@ def test_references_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_equal_schemas_share_a_validator() -> None:
-    """Equal schemas share one validator. Later changes to the client's schema object do not affect it."""
+    """Equal schemas share one validator. It is not affected if the client's schema object is changed later."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     validator = compile_schema(schema)
     assert compile_schema({"properties": {"a": {"type": "integer"}}, "type": "object"}) is validator

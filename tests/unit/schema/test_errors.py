@@ -34,8 +34,8 @@ def test_mismatch_names_path_and_reason() -> None:
     ],
 )
 def test_types_have_json_names(value: object, types: str) -> None:
-    """Types are called by their JSON names, and several expected types are joined with "or". A slash in a property name
-    is escaped.
+    """Mismatch messages use the JSON names of types and join several expected types with "or". A slash in a property
+    name is escaped.
     """
     validator = compile_schema({"properties": {"a/b": {"type": ["string", "integer"]}}})
     assert validator.check({"a/b": value}) == f"/a~1b: got {types}, expected string or integer"
@@ -61,15 +61,15 @@ def test_types_have_json_names(value: object, types: str) -> None:
     ],
 )
 def test_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
-    """The outline of a mismatch contains the location and what was expected there, but no values."""
+    """The outline of a mismatch contains its location and the expected type, but never a value."""
     found = compile_schema(schema).examine(value)
     assert found.outline == outline
     assert "secret" not in found.outline
 
 
 def test_outline_has_a_maximum_length() -> None:
-    """Regardless of the property names, the outline of a mismatch does not exceed its maximum length and can be
-    encoded.
+    """The outline of a mismatch does not exceed its maximum length and can always be encoded, regardless of the
+    property names.
     """
     fits = "x" * (MAX_OUTLINE - len("/: breaks not"))
     assert compile_schema({"properties": {fits: {"not": {}}}}).examine({fits: 1}).outline == f"/{fits}: breaks not"

@@ -13,7 +13,8 @@ from toolsim.schema import compile_schema
         ({"patternProperties": {"^a": {"type": "string"}}}, {"a": "x", "b": 1}, {"ab": 1}),
         ({"additionalProperties": {"type": "string"}}, {"a": "x"}, {"a": 1}),
         ({"additionalProperties": False, "patternProperties": {"^a": {}}}, {"a": 1}, {"b": 1}),
-        # A property with the name of a keyword that is removed from schemas with patterns.
+        # Here, ``unevaluatedProperties`` is the name of a property. The keyword of this name is removed from schemas
+        # with patterns.
         (
             {
                 "properties": {"unevaluatedProperties": {"type": "string"}},
@@ -31,7 +32,7 @@ from toolsim.schema import compile_schema
     ],
 )
 def test_replaced_keyword_follows_the_specification(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """The keywords that toolsim reimplements have the meaning that the specification defines."""
+    """The keywords that toolsim reimplements behave as defined in the JSON Schema specification."""
     validator = compile_schema(schema)
     assert validator.check(good) is None
     assert validator.check(bad) is not None

@@ -31,8 +31,8 @@ from toolsim.schema.patterns import MAX_ATOMS, atoms, check_pattern
     ],
 )
 def test_pattern_size_counts_atoms(text: str, size: int) -> None:
-    """A pattern's size is the number of its atoms after minimum repeats have been expanded. A character class or an
-    escape counts as one atom.
+    """The size of a pattern is the number of its atoms after minimum repeats have been expanded. A character class or
+    an escape counts as one atom.
     """
     assert atoms(text) == size
 
@@ -46,7 +46,9 @@ def test_oversized_pattern_is_never_compiled(text: str, monkeypatch: pytest.Monk
 
 
 def test_patterns_up_to_the_limit_are_accepted() -> None:
-    """A single pattern can have exactly as many atoms as the limit, and so can several patterns together."""
+    """The limit on atoms applies both to a single pattern and to several patterns together. Reaching it exactly is
+    permitted.
+    """
     assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
     assert check_pattern("x", MAX_ATOMS - 1) == 1
 
@@ -68,15 +70,15 @@ def test_patterns_for_long_values_are_accepted(text: str) -> None:
 
 @given(st.text(alphabet="ab(){}[]\\?:,019|*+<>P", max_size=40))
 def test_any_pattern_is_compiled_or_refused(text: str) -> None:
-    """For any pattern, a size can be computed, and compiling it succeeds or raises SchemaError."""
+    """For any text, the size of the pattern can be computed, and compiling it either succeeds or raises SchemaError."""
     assert atoms(text) >= 0
     with contextlib.suppress(SchemaError):
         compile_schema({"pattern": text}).check("ab")
 
 
 def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause during a short pattern search hardly counts toward the time budget, so the next pattern is still searched
-    for.
+    """If the process is paused during a short pattern search, the pause hardly counts, so enough time remains for the
+    next pattern.
     """
 
     class Interrupted:

@@ -29,15 +29,17 @@ VICTIM = "a" * 60 + "!"
     ],
 )
 def test_endless_patterns_are_unsettled(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
-    """A pattern whose search backtracks endlessly counts as matching, and the result is marked as unsettled."""
+    """If the search for a pattern backtracks endlessly, the value is assumed to match the pattern, and the result is
+    unsettled.
+    """
     finding = compile_schema(schema).examine(value, 0.6)
     assert not finding.settled
     assert (finding.mismatch is not None) == mismatch
 
 
 def test_endless_references_are_unsettled() -> None:
-    """Exponentially growing references use up the time, and endless references use up the stack. Both checks are
-    unsettled.
+    """If references grow exponentially, the check runs out of time. If they are endless, it runs out of stack. In both
+    cases, the result is unsettled.
     """
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
@@ -46,8 +48,8 @@ def test_endless_references_are_unsettled() -> None:
 
 
 def test_parts_of_a_schema_are_found() -> None:
-    """The schemas of properties and items, and the allowed types, are found through references and ``anyOf``. The
-    result is None if there is no such schema.
+    """The validator finds the schemas of properties and items, and their allowed types, through references and
+    ``anyOf``. It returns None if there is no such schema.
     """
     validator = compile_schema(
         {

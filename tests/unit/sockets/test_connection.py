@@ -1,5 +1,5 @@
-"""Tests for one connection with a stand-in for the proxy: lanes (ordered queues of requests), limits, cancellation, and
-slow clients.
+"""Tests for a WebSocket connection with a stand-in for the proxy: lanes (ordered queues of requests), limits,
+cancellation, and slow clients.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def test_requests_of_a_lane_are_answered_in_order(stage: Stage) -> None:
-    """The next request in a lane is sent only when the previous answer has ended, and can therefore continue that
+    """The next request in a lane is sent only when the previous answer has ended. It can therefore continue that
     answer.
     """
     await stage.create("a")
@@ -139,8 +139,8 @@ async def test_internal_error_is_an_error_event(
 
 
 async def test_lanes_run_concurrently(stage: Stage) -> None:
-    """Requests in different lanes run concurrently, up to a limit. Each message names its lane, and a lane can continue
-    an answer from another lane.
+    """Requests in different lanes run concurrently, up to a limit. Each message contains the ID of its lane. A lane can
+    continue an answer from another lane.
     """
     for number in range(MAX_RUNNING + 1):
         await stage.create(stream_id=f"s{number}")
@@ -156,8 +156,8 @@ async def test_lanes_run_concurrently(stage: Stage) -> None:
 
 
 async def test_flood_affects_only_its_sender(stage: Stage) -> None:
-    """If a client floods one lane with requests, one runs, some wait, and the rest are refused with errors. The number
-    of lanes is limited as well.
+    """If a client floods a lane with requests, one request runs, some wait, and all others are refused with errors. The
+    number of lanes is also limited.
     """
     for _ in range(1000):
         await stage.connection.receive(b'{"type":"response.create","input":"x"}')
@@ -188,8 +188,8 @@ REFUSED = {
 
 @each("message", REFUSED.values(), REFUSED.keys())
 async def test_unread_errors_are_limited(message: bytes) -> None:
-    """If a client does not read its errors, further messages are still processed until the unread errors reach a
-    limit.
+    """Error messages that the client does not read are limited in size. Messages are processed until this limit is
+    reached.
     """
     stage = Stage()
     stage.reads.clear()
@@ -208,8 +208,8 @@ async def test_unread_errors_are_limited(message: bytes) -> None:
 
 
 async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
-    """A single unread error can exceed the limit on unread errors, because it repeats the client's message. A further
-    error cannot.
+    """A single unread error message can be larger than the limit, because it repeats the client's message. A second one
+    is not allowed.
     """
     stage.reads.clear()
     message = json.dumps({"type": "response.steer", "input": "x" * MAX_UNREAD_ERRORS}).encode()
@@ -229,7 +229,7 @@ async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
 
 
 async def test_every_error_is_sent(stage: Stage) -> None:
-    """An error is sent even if it occurs just as the last of the earlier errors has been sent."""
+    """An error message is sent even if the error occurs just as the previous error messages have been sent."""
     for turns in range(5):
         await stage.connection.receive(b"{")
         for _ in range(turns):
@@ -240,7 +240,7 @@ async def test_every_error_is_sent(stage: Stage) -> None:
 
 
 async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If time slices have zero length, other tasks run after each error, even though sending never suspends."""
+    """If time slices have zero length, other tasks run after each error message, even though sending never suspends."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     for _ in range(300):
@@ -253,7 +253,7 @@ async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.Monke
 
 
 async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
-    """If a response is canceled, with or without its ID, the model stops. The next request in the lane then starts."""
+    """If a response is canceled, with or without its ID, the model stops. Then the next request in the lane starts."""
     await stage.create("a")
     await stage.create("b")
     stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
@@ -275,7 +275,7 @@ async def test_cancelled_response_stops_the_model(stage: Stage) -> None:
 
 
 async def test_failed_continuation_is_forgotten(stage: Stage) -> None:
-    """If a continuation fails or is invalid, the connection forgets the previous response. It can then no longer be
+    """If a continuation fails or is invalid, the connection forgets the previous response, which can then no longer be
     continued.
     """
     for wrong in ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, {"text": "later"}):
@@ -293,7 +293,9 @@ async def test_failed_continuation_is_forgotten(stage: Stage) -> None:
 
 
 async def test_client_disconnect_stops_the_model(stage: Stage) -> None:
-    """The model is stopped if writing to the client fails or if the server reports that the client has disconnected."""
+    """The model is stopped if writing to the client fails, or if the server reports that the client has
+    disconnected.
+    """
     await stage.create("a")
     stage.is_gone = True
     stage.posts[0].answer("r_a")
@@ -309,8 +311,8 @@ async def test_client_disconnect_stops_the_model(stage: Stage) -> None:
 
 
 async def test_stopping_proxy_sends_errors(stage: Stage) -> None:
-    """When the proxy stops, each lane with an answer in progress receives an error. A request that arrives later also
-    receives an error.
+    """When the proxy stops, each lane with an answer in progress receives an error, as does a request that arrives
+    later.
     """
     await stage.create("a", stream_id="s")
     await stage.connection.stop()
@@ -329,8 +331,8 @@ async def test_warm_up_does_not_reach_the_backend(stage: Stage) -> None:
 
 
 async def test_refused_event_type_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """If a client repeatedly sends an unsupported event type, as an older client might, the log contains only one
-    warning.
+    """If a client repeatedly sends an unsupported event type, the log contains only one warning. An older client might
+    do so.
     """
     for _ in range(3):
         await stage.connection.receive(b'{"type":"response.append"}')

@@ -53,7 +53,7 @@ def read(text: str) -> ClientMessage:
 
 
 def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **body: Any) -> bytes:
-    """Return the event stream that an HTTP client would receive for an answer with this text."""
+    """Return the event stream that an HTTP client would receive for an answer with this text or error."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m", echo=echo(body)))
     end = Ended({0: "stop"}) if error is None else Failed(error)
     frames = [writer.write(event) for event in (Opened(), TextDelta(text), end)]
@@ -76,8 +76,8 @@ def answered(
 
 @given(st.lists(st.integers(0, 2500), max_size=8), st.sampled_from(["", "main", 'a"b']))
 def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
-    """Regardless of how the bytes are split, each event in the stream becomes one message of a type that the API
-    defines. If a lane is given, ``stream_id`` contains it.
+    """Each event in the stream becomes one message of a type that the API defines, regardless of how the bytes are
+    split. If the request names a lane, the message contains it as ``stream_id``.
     """
     data = stream_of()
     places = tuple(sorted(min(cut, len(data)) for cut in cuts))
@@ -90,8 +90,8 @@ def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
 
 
 def test_answer_cut_at_any_byte_has_ended() -> None:
-    """An answer that breaks off at any byte counts as ended. Unless its last event has arrived, it ends with an
-    error.
+    """An answer that is cut off at any byte counts as ended. It ends with an error, unless its last event has already
+    arrived.
     """
     data = stream_of("Hi")
     for at in range(len(data)):
@@ -117,8 +117,8 @@ def test_oversized_event_ends_the_answer() -> None:
 
 
 def test_failed_stream_ends_once() -> None:
-    """A failed HTTP stream ends with two events, but only one is sent, because clients treat each of them as the
-    end.
+    """A failed HTTP stream ends with two events (``error`` and ``response.failed``). Only one is sent, because clients
+    treat each of them as the end.
     """
     data = stream_of(error=ApiError("Out.", code="backend_error"))
     answer, messages = answered(data)
@@ -129,8 +129,8 @@ def test_failed_stream_ends_once() -> None:
 
 
 def test_http_error_becomes_an_error_event() -> None:
-    """An HTTP error becomes an error event that conforms to the API's types, even if the body of the error cannot be
-    parsed.
+    """An HTTP error becomes an error event that conforms to the API's types, even if the body of the HTTP error cannot
+    be parsed.
     """
     answer = SocketAnswer(NEW, "main")
     answer.begin(429, "application/json", {"retry-after": "3"})
@@ -173,9 +173,7 @@ def test_non_streamed_response_is_a_terminal_event() -> None:
     ],
 )
 def test_bad_messages_cause_errors(text: str, param: str | None, lane: str) -> None:
-    """An invalid message causes an error in the API's format. If the message names a lane, the error is sent in this
-    lane.
-    """
+    """An invalid message causes an error in the API's format. If the message names a lane, the error contains it."""
     with pytest.raises(BadMessage) as raised:
         read(text)
     assert (raised.value.error.param, raised.value.lane) == (param, lane)
@@ -188,7 +186,7 @@ def test_error_of_a_nested_message() -> None:
 
 
 def test_request_has_the_fields_of_a_post() -> None:
-    """The request made from a message has the same fields as an HTTP request, except that ``stream`` is always true."""
+    """A request that is created from a message has the same fields as an HTTP request, but is always streamed."""
     message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
     assert message.draft is not None
     assert json.loads(message.draft.body) == {"model": "m", "input": "x", "stream": True, "background": False}
@@ -215,7 +213,7 @@ def remember(max_bytes: int) -> RecentTurns:
 def remembering(
     output: list[dict[str, Any]], recent: RecentTurns | None = None, **body: Any
 ) -> tuple[RecentTurns, str, SocketAnswer]:
-    """Answer one request. Return the turns that the connection then remembers, the ID of the response, and the
+    """Answer one request. Return the turns that the connection remembers afterward, the ID of the response, and the
     answer.
     """
     recent = recent or remember(10_000)
@@ -236,8 +234,8 @@ def asked(recent: RecentTurns, **body: Any) -> dict[str, Any]:
 
 
 def test_continuation_contains_previous_turns() -> None:
-    """The request for a continuation contains all previous turns in order. The answer contains the ID of the response
-    that it continues.
+    """A request that continues a response contains all previous turns in order. Its answer contains the ID of that
+    response.
     """
     recent, first, _ = remembering([CALL], input="Hello")
     recent, second, answer = remembering([HELLO], recent, input=[OUTPUT], previous_response_id=first)
@@ -257,8 +255,8 @@ def test_response_id_is_inserted_literally(id: str) -> None:
 
 
 def test_unknown_response_id_is_left_to_the_store() -> None:
-    """If a connection does not know the previous response, the proxy's store looks it up. If the response cannot have
-    been stored, the request is refused.
+    """If a connection does not know the previous response, the proxy looks it up in the store. If the response cannot
+    have been stored, the request is refused.
     """
     recent = remember(1000)
     assert asked(recent, input="x", previous_response_id="r")["previous_response_id"] == "r"
@@ -281,8 +279,8 @@ def test_output_without_its_call_is_an_error() -> None:
 
 
 def test_stored_answer_is_left_to_the_store() -> None:
-    """The connection does not remember an answer that was stored, and leaves continuations of it to the store. It
-    forgets a response whose continuation failed.
+    """If an answer was stored, the connection does not remember it, and the store handles continuations. A response is
+    also forgotten if a continuation of it fails.
     """
     recent = remember(1000)
     turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
@@ -329,8 +327,8 @@ def test_memory_is_bounded() -> None:
 
 
 def test_connections_share_the_memory() -> None:
-    """Connections share a memory limit, but cannot access each other's conversations. A connection that uses too much
-    memory evicts its own entries.
+    """All connections share a memory limit, but a connection cannot access conversations of another. A connection that
+    uses too much memory loses its own conversations first.
     """
     places = FairCache[Context](1000, 1000)
     small, name, _ = remembering([HELLO], RecentTurns(places, "small"), input="x")
@@ -366,7 +364,7 @@ def test_warm_up_can_be_continued() -> None:
 
 
 def test_number_of_remembered_responses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection remembers a limited number of responses, even if they are small. The oldest are forgotten first."""
+    """A connection remembers a limited number of responses, however small they are. The oldest are forgotten first."""
     monkeypatch.setattr(protocol, "MAX_NAMES", 3)
     recent, names = remember(1000), []
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Tests for answers that wait until a connection's client reads them, while the backends are paused."""
+"""Tests for answers whose chunks wait until the client reads them, while the backends are paused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PARTS = MAX_UNREAD_BYTES // len(PART)
 
 
 class Handler:
-    """A stand-in for the flow handler. It does nothing, and the test sends the answer instead."""
+    """A stand-in for the flow handler. It does nothing, and the test provides the answer."""
 
     def __init__(self, _flow: object, _options: object, _name: str, answered: module.FlowHandler) -> None:
         self.answered = answered
@@ -48,8 +48,8 @@ def is_read(post: SocketRequest) -> bool:
 
 
 async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
-    """If too many bytes for a client are unread, all backends of the connection are paused until the client has read
-    enough of them.
+    """If a client leaves too many bytes unread, all backends of its connection are paused until it has read enough of
+    them.
     """
     many = posts(16)
     parts = 0
@@ -62,7 +62,7 @@ async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
     for part in reading:
         assert await anext(part) == PART
     assert not any(map(is_read, many))
-    # A part counts as unread until the next part is requested, because only then is it certain to have been sent.
+    # A chunk counts as unread until the next chunk is requested. Only then is it certain to have been sent.
     for part in reading:
         assert await anext(part) == PART
     assert all(map(is_read, many))
@@ -71,7 +71,7 @@ async def test_unread_bytes_pause_all_backends_of_a_connection() -> None:
 
 
 async def test_abandoned_answer_does_not_count() -> None:
-    """If an answer is abandoned, its parts no longer count as unread, even if they arrive later, so they do not pause a
+    """The chunks of an abandoned answer do not count as unread, even if they arrive later, so they do not pause a
     backend.
     """
     left, other = posts(2)
@@ -93,7 +93,7 @@ async def test_abandoned_answer_does_not_count() -> None:
 
 
 async def test_small_parts_count_extra() -> None:
-    """Small parts count as more than their size, because thousands of small parts use additional memory."""
+    """A small chunk counts as more than its size, because thousands of small chunks use additional memory."""
     [post] = posts(1)
     parts = 0
     while is_read(post):
@@ -103,8 +103,8 @@ async def test_small_parts_count_extra() -> None:
 
 
 async def test_head_and_end_of_an_answer() -> None:
-    """The head of an answer contains the headers that a client needs if there is an error. The answer ends when its
-    flow ends.
+    """The head of an answer contains the headers that a client needs in case of an error. The answer ends when its flow
+    ends.
     """
     [post] = posts(1)
     post._answered(Response.make(429, b"", {"content-type": "application/json", "retry-after": "3", "x": "y"}))

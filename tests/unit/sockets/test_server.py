@@ -1,4 +1,4 @@
-"""Tests for the server that handles upgraded connections, without a proxy: tokens, pings and closing."""
+"""Tests for the server that handles upgraded WebSocket connections, without a proxy: tokens, pings and closing."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def opened(server: SocketServer, token: str, **options: Any) -> Any:
 
 
 async def test_token_opens_one_connection(server: SocketServer) -> None:
-    """A token opens only one connection, and invalid tokens are rejected. If an upgrade is forgotten, its token becomes
-    invalid.
+    """A token opens only one connection. Invalid tokens are rejected, as is a token whose upgrade has been
+    forgotten.
     """
     token = server.admit(upgrade(), 1000)
     async with opened(server, token):
@@ -62,7 +62,7 @@ async def test_token_opens_one_connection(server: SocketServer) -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 async def test_large_message_is_read_in_a_worker(size: int) -> None:
-    """A large message is parsed by a worker, so that it does not block the event loop. An error in the message is still
+    """A large message is parsed in a worker, so that the event loop is not blocked. An error in the message is still
     reported.
     """
     jobs: list[Job[Any]] = []
@@ -88,8 +88,8 @@ async def test_large_message_is_read_in_a_worker(size: int) -> None:
 async def test_unused_connection_is_closed(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch, limit: str, answers: bool, reason: str
 ) -> None:
-    """A connection is closed if its client does not answer pings or sends no requests for too long. The flow records
-    the reason.
+    """A connection is closed if its client does not answer pings, or sends no requests for too long. The reason is
+    recorded in the flow.
     """
     monkeypatch.setattr(server_module, "PING_SECONDS", 0.02)
     monkeypatch.setattr(server_module, limit, 0.1)
@@ -108,7 +108,7 @@ async def test_unused_connection_is_closed(
 
 
 async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
-    """When the server stops, clients receive the close code 1001, even clients that do not read."""
+    """When the server stops, clients receive close code 1001. This includes clients that do not read."""
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         await server.stop()
         with pytest.raises(ConnectionClosed, match="1001"):
@@ -116,15 +116,15 @@ async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
 
 
 async def test_disconnect_during_a_write_raises_nothing(server: SocketServer) -> None:
-    """If a client disconnects while messages are written, no exception is left for the event loop to report."""
+    """If a client disconnects while the server is writing, no exception is left for the event loop to report."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     message = json.dumps({"type": "response.create", "model": "m", "input": "x", "generate": False})
     for _ in range(20):
         async with opened(server, server.admit(upgrade(), 1000)) as client:
             await client.send(message)
-            # Client and server run in the same thread, so the socket is already closed when the server reads the
-            # message.
+            # Because the client and the server run in the same thread, the socket is already closed when the server
+            # reads the message.
             with socket.socket(fileno=os.dup(client.transport.get_extra_info("socket").fileno())) as same:
                 same.shutdown(socket.SHUT_RDWR)
         while server.count("owner"):
@@ -149,8 +149,8 @@ async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: 
 
 
 async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -> None:
-    """A client that reads nothing until it has sent everything does not cause a deadlock. Its connection is closed
-    because of the flood.
+    """A client that reads nothing until it has sent all its messages does not cause a deadlock. Its connection is
+    closed because it sends too many messages.
     """
     creates = KINDS["creates without generation"][1]
     async with opened(server, server.admit(upgrade(), 1000)) as client:

@@ -1,4 +1,4 @@
-"""Tests for the frames of one WebSocket connection: pauses, rate limits, close codes, and clients that do not read."""
+"""Tests for the frames of a WebSocket connection: pauses, rate limits, close codes, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPGRADE = (
 
 
 class Clock:
-    """A clock for the rate limit. Its time changes only when a test advances it."""
+    """A clock for the rate limit. Its time changes only when a test sets it."""
 
     now = 0.0
 
@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the wait before a connection is closed, because the test clients read the close code immediately."""
+    """Shorten the wait before a connection is closed. The test clients read the close code immediately."""
     monkeypatch.setattr(module, "DISCARD_SECONDS", 0.05)
 
 
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Ends:
-    """Both ends of a connection: the server's ``websocket``, and the client's socket."""
+    """Both ends of a WebSocket connection: the server's ``websocket`` and the client's socket."""
 
     def __init__(self, websocket: WebSocket, client: socket.socket) -> None:
         self.websocket = websocket
@@ -57,7 +57,7 @@ class Ends:
         self.messages: list[bytes] = []
 
     async def serve(self) -> None:
-        """Collect messages until the connection ends."""
+        """Collect the messages from the client until the connection ends."""
         with suppress(OSError):
             async with aclosing(self.websocket.messages(MAX_BYTES)) as messages:
                 async for message in messages:
@@ -72,7 +72,7 @@ class Ends:
         return await asyncio.get_running_loop().sock_recv(self.client, size)
 
     async def close_code(self) -> int:
-        """Read until the connection ends. Return the code in the close frame at the end of the data, or 0 if there is
+        """Read from the server until the connection ends. Return the code in the last close frame, or 0 if there is
         none.
         """
         received = b""
@@ -125,8 +125,8 @@ async def test_other_tasks_run_between_frames(monkeypatch: pytest.MonkeyPatch) -
 async def test_flood_closes_its_connection(
     first: bytes, repeated: bytes, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a client sends more tiny frames than the burst allowance permits, its connection is closed. This applies to
-    every kind of frame.
+    """If a client sends more tiny frames than a burst may contain, its connection is closed. This applies to all kinds
+    of frames.
     """
     monkeypatch.setattr(module, "UNITS_BURST", 1_000)
     async with opened() as ends:
@@ -138,8 +138,8 @@ async def test_flood_closes_its_connection(
 
 @each("first, repeated", KINDS.values(), KINDS.keys())
 async def test_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> None:
-    """A frame costs one unit of the allowance, and a message ten more. Units are refilled over time, up to the burst
-    allowance.
+    """Each frame costs one unit of the rate allowance, and each message ten more. Units are refilled over time, up to
+    the maximum for a burst.
     """
     is_message = repeated[0] == FIN | TEXT
     async with opened() as ends:
@@ -160,7 +160,7 @@ async def test_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> N
 
 
 async def test_large_message_in_many_frames(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames of 1 KiB or more are free, so a client can split a large message into many of them."""
+    """Frames of at least 1 KiB are free, so a client can split a large message into many frames."""
     monkeypatch.setattr(module, "UNITS_BURST", 50)
     part = frame(b"x" * FREE_FRAME_BYTES, CONTINUATION)
     async with opened() as ends:
@@ -185,7 +185,7 @@ BAD = {
 
 @each("data, code", BAD.values(), BAD.keys())
 async def test_protocol_violations_close_the_connection(data: bytes, code: int) -> None:
-    """A protocol violation closes the connection immediately, with the code for this violation. Later messages are not
+    """A protocol violation immediately closes the connection with the corresponding close code. Later messages are not
     read.
     """
     async with opened() as ends:
@@ -195,7 +195,7 @@ async def test_protocol_violations_close_the_connection(data: bytes, code: int) 
 
 
 async def test_close_frame_is_answered() -> None:
-    """A close frame is answered with the same code. The code and the reason are recorded."""
+    """A close frame is answered with the same close code. The code and the reason are recorded."""
     async with opened() as ends:
         await ends.send(frame(b"a") + frame(struct.pack("!H", 3000) + b"bye", FIN | CLOSE))
         assert await ends.close_code() == 3000
@@ -218,8 +218,8 @@ async def test_pings_without_reading_get_one_pong() -> None:
 
 
 async def test_connection_that_ends_after_its_last_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the client reads all data after the server has ended the connection, the connection is not aborted, and no
-    exception is reported.
+    """If the server ends the connection and the client then reads all remaining data, the connection is not aborted,
+    and no exception is reported.
     """
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     reports: list[dict[str, Any]] = []
@@ -248,7 +248,7 @@ async def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.Mon
 
 
 async def test_each_ping_of_a_reading_client_is_answered() -> None:
-    """If the client reads, each of its pings is answered, even a ping that arrives just after the previous pong."""
+    """If the client reads, all of its pings are answered, even a ping that arrives just after the previous pong."""
     async with opened() as ends:
         for turns in (1, 2, 3) * 20:
             ends.websocket._pong(b"x")
@@ -259,7 +259,7 @@ async def test_each_ping_of_a_reading_client_is_answered() -> None:
 
 
 async def test_messages_wait_for_a_client_that_does_not_read() -> None:
-    """If the client does not read and several tasks send messages, only one message is in the buffer. The other tasks
+    """If the client does not read, and several tasks send messages, only one message is buffered. The other tasks
     wait.
     """
     async with opened() as ends:

@@ -1,4 +1,4 @@
-"""Fixtures that open stores of every kind with a simulated clock, so that each test runs with every kind of store."""
+"""Fixtures that open stores of all kinds with a simulated clock, so that each test runs with each kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolsim.stores.sqlite import SqliteStore
 
 
 class Clock:
-    """A clock that a test advances."""
+    """A clock that changes only when a test sets it."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -49,9 +49,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite in parts", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Return a function that returns a context manager. The context manager opens a new store of one kind and closes it
-    at the end.
-    """
+    """Return a function that opens a new store of one kind as a context manager, which closes the store at the end."""
     if request.param == "sqlite in parts":
         in_parts(monkeypatch)
     numbers = _numbers

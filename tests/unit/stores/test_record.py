@@ -30,7 +30,7 @@ async def test_written_record_is_read(opened: Opened) -> None:
 
 
 async def test_closing_completes_operations_in_progress(opened: Opened) -> None:
-    """When the store is closed, operations in progress are completed. Afterwards, the store can be used again."""
+    """When a store is closed, the operations in progress are completed. Afterward, the store can be used again."""
     async with opened(StoreLimits(), Clock()) as store:
         puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
         await asyncio.sleep(0)
@@ -43,8 +43,8 @@ async def test_closing_completes_operations_in_progress(opened: Opened) -> None:
 
 
 async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
-    """A chain contains all records that the last record continues, in order. If one of them is missing, the chain
-    starts after it.
+    """A chain consists of a record and all records that it continues, oldest first. If one of them is missing, the
+    chain starts after it.
     """
     async with opened(StoreLimits(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
@@ -58,7 +58,9 @@ async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
 
 
 async def test_conflicting_write_changes_no_record(opened: Opened) -> None:
-    """A write that expects a version other than the stored one raises Conflict and changes no record."""
+    """A write is refused with Conflict if a record does not have the expected version. In this case, no record is
+    changed.
+    """
     async with opened(StoreLimits(), Clock()) as store:
         await store.put("p", [Record("x", b"1")], {"x": 0})
         for expected in ({"x": 0}, {"x": 2}, {"x": 1, "y": 1}):
@@ -70,7 +72,7 @@ async def test_conflicting_write_changes_no_record(opened: Opened) -> None:
 
 
 async def test_concurrent_writers_lose_nothing(opened: Opened) -> None:
-    """If concurrent writers repeat their write after each conflict, no addition is lost."""
+    """If concurrent writers repeat their writes after each conflict, no write is lost."""
     async with opened(StoreLimits(), Clock()) as store:
 
         async def add(letter: bytes) -> None:
@@ -90,8 +92,8 @@ async def test_concurrent_writers_lose_nothing(opened: Opened) -> None:
 
 
 async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
-    """If there are more records than the limit, the least recently used are evicted. The beginning of a continued
-    conversation counts as used.
+    """If there are more records than the limit, the least recently used are evicted. Continuing a conversation also
+    counts as using its beginning.
     """
     async with opened(StoreLimits(records=4), clock := Clock()) as store:
         for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):
@@ -103,8 +105,8 @@ async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
 
 
 async def test_bytes_are_bounded(opened: Opened) -> None:
-    """If the total size exceeds its limit, the oldest records are evicted. A record that can never fit is rejected, and
-    no record is evicted for it.
+    """If the total size exceeds the limit, the oldest records are evicted. If a record is larger than the limit, it is
+    rejected, and no other record is evicted.
     """
     async with opened(StoreLimits(bytes=100), clock := Clock()) as store:
         for id in "abc":
@@ -131,7 +133,8 @@ async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: O
         assert (size.records, size.bytes) == (6, 60 - 6)
         assert [bool(await store.chain("modest", id, MANY)) for id in "ab"] == [True, True]
         assert [bool(await store.chain("greedy", str(id), MANY)) for id in range(10)] == [False] * 6 + [True] * 4
-        # There is also room for a new partition. Deleted records no longer count against their partition.
+        # Records in the largest partition are also evicted to make room for a new partition. Deleted records no longer
+        # count against their partition.
         clock.now += 1
         await store.put("new", [Record("x", b"v" * 8)])
         assert not await store.chain("greedy", "6", MANY)
@@ -159,7 +162,7 @@ async def test_age_is_bounded(opened: Opened) -> None:
 
 
 async def test_record_age(opened: Opened) -> None:
-    """A record's age is the time since the record was last written or continued."""
+    """The age of a record is the time since it was last written or continued."""
     async with opened(StoreLimits(), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",))])
         clock.now += 3
@@ -172,7 +175,7 @@ async def test_record_age(opened: Opened) -> None:
 
 
 class Model:
-    """A model of a store's expected contents, without limits."""
+    """The expected contents of a store, if there were no limits."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -197,7 +200,7 @@ class Model:
 
 
 PARTITIONS = st.sampled_from("ab")
-# Each record continues only records with smaller IDs, just as real records continue only older records.
+# A record continues only records with smaller IDs, because real records continue only older records.
 RECORDS = st.builds(
     lambda number, value, back, names: Record(
         f"r{number}", value, f"r{number - back}" if 0 < back <= number else "", tuple(names)
@@ -222,13 +225,13 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-# There are fewer examples than in other tests, because each example runs transactions.
+# This test has fewer examples than others, because each example runs transactions.
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3 // 5
 )
 def test_store_behaves_like_a_plain_model(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
-    """After any sequence of writes and deletions, the store and a plain in-memory model have the same records, chains,
-    names and sizes.
+    """After any sequence of writes and deletions, the store and a simple model contain the same records, chains, names
+    and sizes.
     """
     asyncio.run(_play(opened, steps))
 
@@ -263,6 +266,6 @@ async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
 
 
 def test_errors_share_a_base_class() -> None:
-    """All errors that a store raises have a common base class, so that a caller can catch any of them."""
+    """All errors that stores raise have a common base class, so that callers can catch them together."""
     assert issubclass(Conflict, StoreError)
     assert issubclass(RecordTooLarge, StoreError)

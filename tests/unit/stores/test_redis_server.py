@@ -1,5 +1,5 @@
-"""Tests for stores in a Redis server that several proxies share or that fails. ``test_record.py`` tests all other
-behavior.
+"""Tests for stores in a Redis server, which several proxies share and which can fail. ``test_record.py`` covers all
+other behavior.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MANY = 1 << 20
 
 
 async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
-    """Two proxies see each other's writes immediately, cannot overwrite changes that they have not seen, and share the
-    limits.
+    """Two proxies that share a Redis server see each other's writes immediately, cannot overwrite changes that they
+    have not read, and share the limits.
     """
     one, other = (RedisStore(redis_server.url, StoreLimits(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
@@ -36,8 +36,8 @@ async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
 
 
 async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record's age is measured with the Redis server's clock, so records remain valid for a proxy whose clock is
-    wrong.
+    """The age of a record is measured with the clock of the Redis server. Thus records remain valid for a proxy whose
+    own clock is wrong.
     """
     bounds = StoreLimits(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
@@ -54,8 +54,8 @@ async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, mo
 
 
 async def test_operations_fail_while_the_server_is_down() -> None:
-    """While the server is down, operations fail quickly, and the error does not contain the password. When the server
-    is up again, the store works.
+    """While the Redis server is down, operations fail quickly, and the error does not contain the password. When the
+    server is running again, the store works.
     """
     server = RedisServer(append=True)
     store = RedisStore(server.url.replace("//", "//:secret-word@"), StoreLimits())
@@ -76,7 +76,7 @@ async def test_operations_fail_while_the_server_is_down() -> None:
 
 
 async def test_hanging_server_is_an_error() -> None:
-    """If the Redis server hangs, operations fail after the timeout, and closing the store takes only a limited time."""
+    """If the Redis server hangs, operations fail after the timeout, and closing the store takes a limited time."""
     with RedisServer() as server:
         store = RedisStore(server.url, StoreLimits())
         await store.put("p", [Record("x", b"1")])

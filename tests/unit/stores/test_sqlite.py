@@ -1,4 +1,4 @@
-"""Tests for the SQLite store and for failures of its file. ``test_record.py`` tests the behavior that all stores
+"""Tests for the SQLite store and for failures of its file. ``test_record.py`` covers the behavior that all stores
 share.
 """
 
@@ -32,7 +32,7 @@ async def rest(store: SqliteStore) -> None:
 
 
 def parts(path: Path) -> tuple[int, int]:
-    """Return the number of parts of large values in the file, and the number of large values that do not belong to a
+    """Return the number of stored parts of large values, and the number of large values that do not belong to a
     record.
     """
     with closing(sqlite3.connect(path)) as base:
@@ -42,7 +42,7 @@ def parts(path: Path) -> tuple[int, int]:
 
 
 async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
-    """The store's files have mode 0600, even if the file had a different mode before. A new folder has mode 0700."""
+    """The files of the store have mode 0600, even if they had a different mode before. A new folder has mode 0700."""
     path = tmp_path / "new" / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -81,7 +81,9 @@ async def test_two_processes_share_a_file(tmp_path: Path) -> None:
 
 
 async def test_closing_by_another_process_keeps_locks(tmp_path: Path) -> None:
-    """If another process opens and closes the file, the store's connections keep their locks and continue to work."""
+    """If another process opens and closes the SQLite file, the connections of the store keep their locks and continue
+    to work.
+    """
     path = tmp_path / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -112,7 +114,7 @@ async def test_lock_delays_only_writers(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_slow_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an operation takes too long, its caller receives an error, but the operation is still completed. The number of
+    """If an operation takes too long, the caller receives an error, but the operation is still completed. The number of
     waiting operations is limited.
     """
     monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
@@ -141,7 +143,7 @@ async def test_slow_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_large_write_does_not_delay_small_ones(tmp_path: Path) -> None:
-    """While the large value of one client waits for the disk, the small values of other clients are written."""
+    """While a large value waits for the disk, other clients can write small values."""
     store, go = SqliteStore(tmp_path / "store", StoreLimits()), threading.Event()
     await store.put("a", [Record("first", b"1")])
     slow = asyncio.create_task(store._hauler.run(lambda _: go.wait(60), "a"))
@@ -218,8 +220,8 @@ async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: p
 
 
 async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts left behind by a killed process are deleted, but only when the process can no longer be writing the
-    value.
+    """If a process is killed during a write, the parts of the large value are deleted later, as soon as the process can
+    no longer be writing it.
     """
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
@@ -235,7 +237,7 @@ async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("damage", ["number = 0", "number = 4", "number = 10", "1"])
 async def test_incomplete_value_is_not_found(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record whose value lacks a part is not found by ID or by name, and is not contained in a chain."""
+    """A record whose large value lacks a part cannot be found by ID, by name or in a chain."""
     in_parts(monkeypatch, size=100, part=10)
     store, whole = SqliteStore(tmp_path / "store", StoreLimits()), b'{"x": "%s"}' % (b"y" * 92)
     await store.put("p", [Record("large", whole, names=("ä", "b")), Record("next", b"{}", "large")])
@@ -251,8 +253,8 @@ async def test_incomplete_value_is_not_found(damage: str, tmp_path: Path, monkey
 
 
 async def test_clock_jump_during_a_write_repeats_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the clock jumps during a write and another process therefore deletes the value's parts, the value is written
-    again.
+    """If the clock jumps forward during a write, another process might delete the parts of the value. The value is then
+    written again.
     """
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
@@ -277,8 +279,8 @@ async def test_clock_jump_during_a_write_repeats_the_write(tmp_path: Path, monke
 
 
 async def test_value_whose_parts_were_deleted_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another process has deleted a value's parts before the write was completed, the write fails and leaves no data
-    behind.
+    """If another process has deleted the parts of a large value before it was complete, the write fails and leaves no
+    data behind.
     """
     in_parts(monkeypatch, size=100, part=10)
     monkeypatch.setattr(sqlite, "_WRITING_SECONDS", -1.0)
@@ -300,7 +302,7 @@ async def test_value_whose_parts_were_deleted_fails(tmp_path: Path, monkeypatch:
 
 
 async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk hangs, closing the store waits only for a limited time. Queued operations are not run, and their
+    """If the disk hangs, closing the store waits only for a limited time. Queued operations are dropped, and their
     callers receive an error.
     """
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -310,7 +312,7 @@ async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pyt
     slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
     behind = asyncio.create_task(store.put("p", [Record("y", b"1")]))
     await asyncio.sleep(0)
-    # The operation hangs until the line after this one, so ``close`` does not wait for it.
+    # This operation is only released after ``close``, which therefore cannot wait for it.
     await asyncio.wait_for(store.close(), 30)
     done.set()
     results = await asyncio.gather(slow, behind, return_exceptions=True)
@@ -322,7 +324,7 @@ async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> None:
-    """A write to a full disk fails without storing any of its records. Once space is available, writes succeed
+    """If the disk is full, a write fails without storing any of its records. Once space is available, writes succeed
     again.
     """
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -339,7 +341,7 @@ async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
-    """A corrupt file is left unchanged, and errors contain its path. Once the file has been removed, the store
+    """A corrupt file is left unchanged, and the errors contain its path. Once the file has been removed, the store
     works.
     """
     path = tmp_path / "store"
@@ -357,7 +359,7 @@ async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
 
 
 async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
-    """If the store's path is a folder, or its parent folder is a file, the error contains the path."""
+    """If the path is a folder, or if its parent is a file, the error contains the path."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
         store = SqliteStore(path, StoreLimits())
@@ -367,7 +369,7 @@ async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_newer_file_is_not_written(tmp_path: Path) -> None:
-    """A file with a newer, unknown format version is not modified."""
+    """A file with a newer format version, which toolsim does not know, is not modified."""
     with closing(sqlite3.connect(tmp_path / "store")) as base:
         base.execute("PRAGMA user_version = 99")
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -450,8 +452,8 @@ asyncio.run(write(*sys.argv[1:]))
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [MANY, 700])
 async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> None:
-    """If the process is killed at any moment, the file contains every confirmed write. Any other write is stored
-    completely or not at all.
+    """If the process is killed at any moment, all confirmed writes are in the file. Other writes are stored completely
+    or not at all.
     """
     random, promised, path = Random(5), -1, tmp_path / "store"
     for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
@@ -506,7 +508,9 @@ async def test_in_memory_error_names_no_file() -> None:
 
 
 async def test_wal_is_copied_into_the_file(tmp_path: Path) -> None:
-    """The contents of the WAL are periodically copied into the file, and the WAL is then reused from its beginning."""
+    """The contents of the write-ahead log (WAL) are periodically copied into the database file. The WAL is then reused
+    from its beginning.
+    """
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for number in range(200):
         await store.put("p", [Record(f"x{number}", b"x" * 200_000)])
@@ -518,8 +522,8 @@ async def test_wal_is_copied_into_the_file(tmp_path: Path) -> None:
 
 
 async def test_failed_copy_loses_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the WAL cannot be copied into the file, its records can still be read, and the next write tries the copy
-    again.
+    """If the write-ahead log (WAL) cannot be copied into the database file, its records can still be read, and the next
+    write tries to copy it again.
     """
     tries: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Tests for parsing addresses of stores."""
+"""Tests for parsing the addresses of stores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from toolsim.stores.url import StoreUrl, open_store, parse_store_url
     ],
 )
 def test_addresses_are_parsed(text: str, address: StoreUrl | None) -> None:
-    """An address of a store is parsed in each format, with and without limits."""
+    """The address of a store is parsed in each supported format, with and without limits."""
     assert parse_store_url(text) == address
 
 
@@ -68,8 +68,8 @@ def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
 
 
 async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new kind of store needs only one row in the table. Its address accepts the usual limits, and is rejected if a
-    required package is missing.
+    """A single new row in the ``STORES`` table adds a kind of store. Its address accepts the usual limits. It is
+    rejected if a required package is missing.
     """
     (tmp_path / "own_store.py").write_text("def open_store(place, bounds): return place, bounds.records")
     monkeypatch.syspath_prepend(tmp_path)

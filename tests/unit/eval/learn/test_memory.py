@@ -56,7 +56,9 @@ def test_answers_of_other_versions_are_not_reused(tmp_path: Path, changed: str) 
 
 
 def test_truncated_line_is_dropped(tmp_path: Path) -> None:
-    """A truncated line is dropped when the file is opened, so the file contains only valid lines afterwards."""
+    """If the last line of the file is truncated, it is dropped when the file is opened. Afterward, all lines are
+    valid.
+    """
     filled(tmp_path).close()
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text() + '{"setting": "defaults", "quest')

@@ -26,7 +26,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_conversations_are_not_split_between_halves(folder: Path) -> None:
-    """All turns of a conversation are in the same half. Duplicate turns count once, and unusable turns are ignored."""
+    """All turns of a conversation are in the same half of the questions. Duplicate turns count only once, and unusable
+    turns are ignored.
+    """
     with context():
         for number in range(8):
             first = said(f"question {number}")
@@ -64,8 +66,8 @@ def test_recorded_calls_are_the_correct_answer(folder: Path) -> None:
 
 
 def test_any_text_is_correct_where_text_was_recorded(folder: Path) -> None:
-    """If the recorded answer was text, any text is correct. A call is incorrect, even if the model writes it as
-    text.
+    """If the recorded answer was text, any text is correct. An answer with a call is incorrect, even if the call is
+    written as text.
     """
     with context():
         recording(folder, messages=said("Hi"), text="Hello.")
@@ -77,5 +79,5 @@ def test_any_text_is_correct_where_text_was_recorded(folder: Path) -> None:
 
 
 def test_too_few_wins_are_insufficient() -> None:
-    """``FEWEST`` is the smallest number of wins that is sufficient evidence if there are no losses."""
+    """FEWEST is the smallest number of wins that is sufficient evidence if the challenger has no losses."""
     assert evidence(FEWEST, 0) >= 1 / ALPHA > evidence(FEWEST - 1, 0)

@@ -1,5 +1,5 @@
-"""Tests for the profile that tuning generates. The proxy can read it, and it contains the measurements on which it is
-based.
+"""Tests for the profile that a tuning session generates. The proxy can read it, and it contains the measurements on
+which it is based.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_partial_profile_does_not_replace_a_complete_one(tmp_path: Path) -> None
 
 
 def test_declared_forms_are_kept(tmp_path: Path) -> None:
-    """If a profile contains call forms that a person has declared, they are kept when the profile is replaced."""
+    """Call forms that a person has added to a profile are kept when the profile is replaced."""
     file = tmp_path / "m.toml"
     file.write_text(
         'models = ["m"]\n\n[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\nbody = "json"\nkeys = { name = "fn" }\n'

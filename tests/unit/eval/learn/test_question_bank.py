@@ -33,8 +33,8 @@ def test_correct_calls_fit_their_tools() -> None:
 
 
 def test_each_kind_has_enough_questions() -> None:
-    """The question bank has at least 12 questions of each kind, which are enough for the 10 wins that a challenger
-    needs. The exception is "long", with 8 questions.
+    """Each kind of question has at least 12 questions, of which a challenger needs to win 10. The exception is "long",
+    which has 8.
     """
     counted = Counter(question.kind for question in ASKED)
     many = {kind for kind, count in counted.items() if count >= 12}
@@ -95,7 +95,7 @@ def test_correct_answers_are_recognized(id: str, answer: Answer, is_right: bool)
 
 
 def test_later_question_continues_a_turn() -> None:
-    """A "later", "which" or "done" question begins with an earlier question, the calls and the outputs. A "later"
+    """A "later", "which" or "done" question begins with an earlier question, its calls and their outputs. A "later"
     question then continues with the answer and a new question.
     """
     later = BY_ID["later_02"]

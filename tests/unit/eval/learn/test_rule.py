@@ -14,7 +14,9 @@ QUESTIONS = 95
 
 
 def test_evidence_equals_the_documented_integral() -> None:
-    """The evidence equals the integral in the module docstring, which the test computes numerically."""
+    """The evidence equals the integral in the docstring of the ``rule`` module. The test computes the integral
+    numerically.
+    """
     steps = 20_000
     for wins, losses in ((0, 0), (5, 0), (0, 5), (7, 2), (12, 12)):
         shares = [0.5 + (step + 0.5) / steps / 2 for step in range(steps)]
@@ -23,7 +25,7 @@ def test_evidence_equals_the_documented_integral() -> None:
 
 
 def test_number_of_wins_needed() -> None:
-    """As the module docstring states, a challenger needs 10 wins if it has no losses, or 14 wins if it has one loss."""
+    """A challenger needs 10 wins if it has no losses, or 14 wins if it has one loss."""
     boundary = Comparison(CHALLENGERS).boundary
     assert evidence(9, 0) < boundary <= evidence(10, 0)
     assert evidence(13, 1) < boundary <= evidence(14, 1)
@@ -38,7 +40,7 @@ def test_expected_evidence_of_fair_tosses_is_one() -> None:
 
 @pytest.fixture
 def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache the evidence, because random trials repeat the same few hundred results."""
+    """Cache the evidence, because the simulated comparisons have only a few hundred different results."""
     monkeypatch.setattr("toolsim.eval.learn.rule.evidence", cache(evidence))
 
 
@@ -57,7 +59,7 @@ def compared(chance: Random, better: float, worse: float, questions: int = QUEST
 @pytest.mark.usefixtures("reckoned_once")
 @pytest.mark.parametrize("right", [0.5, 0.8, 0.95])
 def test_noise_rarely_causes_a_preference(right: float) -> None:
-    """If all settings are equally good and fail at random, the share of sessions that prefer a challenger is below
+    """If all settings fail equally often and at random, the share of sessions that prefer a challenger is below
     ALPHA.
     """
     chance = Random(1)

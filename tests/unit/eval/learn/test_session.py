@@ -20,8 +20,8 @@ Model = Callable[[Setting, Question], bool]
 
 
 def model(right: Model, noise: float = 0.0, seed: int = 1) -> Ask:
-    """Return a model that answers correctly if ``right`` returns True, except for a random share ``noise`` of the
-    answers.
+    """Return a simulated model. It answers correctly if ``right`` returns True, but a random share ``noise`` of the
+    answers is incorrect.
     """
     chance = Random(seed)
 
@@ -36,7 +36,7 @@ async def learned(ask: Ask, engine: str = "llama.cpp") -> TuningResult:
 
 
 def only(**values: str) -> Model:
-    """Return a model whose calls are correct only if the setting has these values."""
+    """Return a model that makes correct calls only if the setting has these values."""
     return lambda setting, question: not question.calls or values.items() <= setting.values().items()
 
 
@@ -106,9 +106,7 @@ async def test_best_setting_is_found_despite_noise(name: str) -> None:
 
 
 async def test_equal_settings_keep_the_defaults() -> None:
-    """If a model is equally good with all settings, the defaults are kept in at least a share of 1 - ALPHA of the
-    sessions.
-    """
+    """If all settings work equally well, a session keeps the defaults with a probability of at least 1 - ALPHA."""
     courses = 300
     found = Counter([str((await learned(model(lambda *_: True, 0.2, seed))).setting) for seed in range(courses)])
     assert found["defaults"] >= courses * (1 - ALPHA)
@@ -126,7 +124,8 @@ async def test_question_is_asked_once_per_setting() -> None:
 
     await learned(ask)
     assert set(seen.values()) == {1}
-    # Each challenger answers twelve questions, and the incumbent answers those that are needed for the comparisons.
+    # Each challenger answers twelve questions. The incumbent answers only the questions that are needed for the
+    # comparisons.
     assert len(seen) <= 9 * 12 + 60
 
 
@@ -156,8 +155,8 @@ async def test_errors_do_not_count_as_answers() -> None:
 
 
 async def test_refused_setting_is_not_chosen() -> None:
-    """If the backend refuses a setting, the setting is not chosen. If the backend refuses the incumbent, the session
-    ends.
+    """If the backend refuses a challenger's setting, that setting is not chosen. If it refuses the incumbent, the
+    session ends.
     """
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -196,9 +195,7 @@ async def test_interrupted_session_keeps_its_decisions() -> None:
 
 
 def test_defaults_match_the_options() -> None:
-    """The first incumbent has the default values of toolsim's options. Each value that is compared is a valid value of
-    its option.
-    """
+    """The first incumbent has the default values of toolsim's options, and all values that are compared are valid."""
     from toolsim.proxy.options.table import OPTIONS
 
     table = {option.name: option for option in OPTIONS}
@@ -211,7 +208,7 @@ def test_defaults_match_the_options() -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 async def test_other_half_of_the_questions_confirms(holds: bool) -> None:
-    """The chosen setting is kept only if it also wins on the second half of the questions."""
+    """The chosen setting is kept only if it also wins on the other half of the questions."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]
     better = Setting(manifest="hermes")

@@ -42,7 +42,7 @@ def call(arguments: str, name: str = "state_get") -> Call:
 
 
 async def test_valid_call_runs() -> None:
-    """A valid call runs its tool, and the result contains the value that the tool returns."""
+    """The tool of a valid call runs, and the result contains the value that the tool returns."""
     ran = Ran()
     result = await dispatcher(ran).dispatch(call('{"workspace_id": "a", "value": [1]}'))
     assert result == ToolResult(True, [1])
@@ -89,7 +89,9 @@ async def test_schema_mismatch_names_the_argument() -> None:
 
 
 async def test_context_supplies_missing_arguments() -> None:
-    """The context provides declared arguments that the model has omitted. It never replaces a value from the model."""
+    """If the model omits a declared argument, its value is taken from the context. The context never replaces a value
+    that the model has written.
+    """
     ran = Ran()
     implicit = dispatcher(ran, context={"workspace_id": "here", "undeclared": 1})
     assert (await implicit.dispatch(call(""))).ok
@@ -141,7 +143,7 @@ async def test_failing_tool_is_a_result(tool: Any) -> None:
 
 
 async def test_async_tool_can_return_a_result() -> None:
-    """A tool can be an async function and can return a ToolResult, which is then used unchanged."""
+    """A tool can be an async function and can return a ToolResult, which is not changed."""
 
     async def warned(arguments: Mapping[str, Any]) -> ToolResult:
         return ToolResult(True, 1, ("careful",))

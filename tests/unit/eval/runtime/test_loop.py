@@ -19,7 +19,7 @@ REFUSED = ProviderError("no tools here", status=400)
 
 
 class Model:
-    """A model that returns the given answers in order. If an item is an exception, it is raised instead."""
+    """A model that returns the given answers in order, or raises an item that is an exception."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
@@ -75,7 +75,7 @@ async def test_model_that_never_stops_is_stopped() -> None:
 
 
 async def test_duplicate_call_ids_do_not_mix_results() -> None:
-    """Each call has its own result, even if call IDs are missing or are repeated in the same or a later turn."""
+    """Each call has its own result, even if call IDs are missing or repeated."""
     model = Model(calls('{"n": 1}', '{"n": 2}'), calls('{"n": 3}'), calls('{"n": 4}', '{"n": 5}', id=""), Answer("."))
     outcome = await run(model)
     assert results(outcome.messages) == {

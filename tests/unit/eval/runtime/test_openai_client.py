@@ -168,8 +168,8 @@ async def test_chat_request() -> None:
 
 
 async def test_responses_request() -> None:
-    """A Responses API request contains calls and outputs as items. It sets ``strict`` to false, because the API's
-    default is true.
+    """In a Responses API request, calls and their outputs are items. ``strict`` is set to false, because the default of
+    the API is true.
     """
     body = await body_of("responses")
     assert body["input"] == [

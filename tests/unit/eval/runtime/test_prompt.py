@@ -38,8 +38,8 @@ async def test_transforms_run_in_order_in_both_directions() -> None:
 
 
 def test_fingerprint_covers_the_prompt() -> None:
-    """Equal prompts have equal fingerprints. Any change to a prompt, except in the order of keys, changes the
-    fingerprint.
+    """Equal prompts have equal fingerprints. Every change to a prompt changes its fingerprint, except a different order
+    of JSON keys.
     """
     same = Request(({"content": "Hello", "role": "user"},), REQUEST.tools)
     assert fingerprint(same) == fingerprint(REQUEST)
