@@ -209,7 +209,7 @@ def test_only_model_of_a_server_is_used() -> None:
     ],
 )
 def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
-    """A tool choice can be set with a flag or with ``--request-overrides``, in the format of either API."""
+    """A tool choice can be set with a flag, or with JSON options in the format of either API."""
     assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
     with pytest.raises(UsageError, match="tool_choice"):
         live("--request-overrides", '{"tool_choice": 1}')

@@ -28,7 +28,7 @@ FLAT = {"type": "function", "name": "get_weather", "parameters": PARAMETERS}
 OWN = {"name": "get_weather", "input_schema": PARAMETERS}
 BONN, PARIS = call("get_weather", {"city": "Bonn"}), call("get_weather", {"city": "Paris"})
 
-# For each question, the text of the recorded model and the text of the other model.
+# The text of the recorded model and the text of the other model, by question.
 TURNS: dict[str, tuple[str, str]] = {
     "the same": (BONN, BONN),
     "another value": (PARIS, BONN),
@@ -47,7 +47,9 @@ FAILED = "the tool failed"
 
 
 def written(number: int) -> Any:
-    """Return a rule that produces the text of the recorded model (``number`` 0) or of the other model (1)."""
+    """Return a rule that answers with the text of the recorded model (``number`` 0) or of the other model (``number``
+    1).
+    """
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for role, text in exchange.transcript if role == "user")
@@ -59,7 +61,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Send a question. ``number`` selects one of the three APIs and whether the answer is streamed."""
+    """Send a question. ``number`` selects the API, and whether the answer is streamed."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [
@@ -73,7 +75,7 @@ def ask(url: str, words: str, number: int) -> None:
 
 
 def ask_after_an_error(url: str) -> None:
-    """Send a request whose history contains the error output of a tool."""
+    """Send a request whose history contains a tool output that reports an error."""
     made = {"id": "call_001", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Bnn"}'}}
     messages = [
         {"role": "user", "content": "weather?"},
@@ -118,7 +120,7 @@ def asked(session: Path) -> dict[str, str]:
 def test_exactly_the_known_differences_are_reported(
     session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The replay reports exactly the expected differences. It runs no tools and queries the other model once per
+    """The replay reports exactly the expected differences. It does not run tools, and queries the other model once per
     turn.
     """
     with TextBackend(written(1)) as other:

@@ -38,8 +38,8 @@ def outcome(expected: str, got: str, name: str = "f") -> str:
     ],
 )
 def test_equivalent_arguments_agree(expected: str, got: str, same: bool) -> None:
-    """Calls count as the same regardless of the notation of numbers, the order of members, and explicit default
-    values.
+    """Two calls count as equal even if they differ in the notation of numbers, the order of members, or the presence of
+    default values.
     """
     assert outcome(expected, got) == ("same" if same else "different")
     assert outcome(got, expected) == ("same" if same else "different")
@@ -58,7 +58,9 @@ def test_custom_tool_input_is_text() -> None:
 
 
 def test_invalid_calls_are_recognized() -> None:
-    """A call is invalid if its tool is not on offer, or if its arguments are not JSON or violate the tool's schema."""
+    """A call is invalid if its tool is not on offer, if its arguments are not valid JSON, or if they violate the tool's
+    schema.
+    """
     for call, reason in (
         (MadeCall("h", "{}"), "h: the tool is not on offer"),
         (MadeCall("f", "{"), "f: the arguments are not valid JSON"),
@@ -72,7 +74,7 @@ def test_invalid_calls_are_recognized() -> None:
 
 
 def test_backend_errors_are_not_answers() -> None:
-    """If the backend fails, the outcome of the turn is an error, not a different answer."""
+    """If the backend fails, the outcome of the turn is an error. It does not count as a different answer."""
     assert compare(Reply("Hi"), Reply(error="HTTP 500"), TOOLS).outcome == "error"
 
 

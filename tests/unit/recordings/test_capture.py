@@ -1,4 +1,4 @@
-"""Tests for recording exchanges: the content of the file, its name, and the removal of private data."""
+"""Tests for recording exchanges: the content and the name of the file, and the removal of private data."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def read(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def test_both_sides_are_recorded(mitm: Any, tmp_path: Path) -> None:
-    """A recording contains the exchange with the backend and the exchange with the client, each marked with its
-    side.
+    """A recording contains two exchanges, each marked with its side: the exchange with the backend and the exchange
+    with the client.
     """
     kind, body = chat_stream("Hi. ", CALL)
     flow = exchange(question(stream=True), kind, body)
@@ -61,8 +61,8 @@ def test_both_sides_are_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
-    """Addresses, dates, server names and random IDs are removed, so recordings of the same exchange are alike on all
-    machines.
+    """Addresses, dates, server names and random IDs are removed from recordings. Recordings of the same exchange thus
+    look the same on all machines.
     """
     for _ in range(2):
         flow = question()
@@ -80,13 +80,13 @@ def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
         "backend.test",
     )
     assert (backend.request.timestamp_start, backend.request.timestamp_end) == (0.0, 0.25)
-    assert len(one) - len(other) in range(-60, 60)  # Only times and the IDs of answers can differ in length.
+    assert len(one) - len(other) in range(-60, 60)  # Only times and answer IDs can differ in length.
     assert read(tmp_path / files(tmp_path)[1])[0].id == backend.id
 
 
 def test_secrets_are_hidden_on_both_sides(mitm: Any, tmp_path: Path) -> None:
-    """A secret that appears on either side is hidden on both sides, even in streams. The file does not contain any part
-    of it.
+    """A secret that appears on one side of a recording is masked on both sides, even in streams. The file does not
+    contain any part of it.
     """
     flow = question(
         stream=True, path="/v1/chat/completions?api_key=planted-query", metadata={"password": "planted-body"}
@@ -133,7 +133,7 @@ def test_file_names_describe_the_exchange(
 
 
 def test_broken_stream_is_recorded_as_failed(mitm: Any, tmp_path: Path) -> None:
-    """A stream that breaks off is recorded as failed, although its status is 200."""
+    """A stream that breaks off is recorded as a failure, although its HTTP status is 200."""
     exchange(question(stream=True), *chat_stream("Hi", ended=False))
     assert files(tmp_path) == ["chat-stream-failed-0001.flow"]
 
@@ -148,7 +148,7 @@ def test_refused_request_has_no_backend_answer(mitm: Any, tmp_path: Path) -> Non
 
 
 def test_passing_streams_are_recorded(mitm: Any, tmp_path: Path) -> None:
-    """Streams that toolsim passes on unchanged, because the request has no tools, are recorded as well."""
+    """If a request has no tools, toolsim does not change the stream that answers it, but still records it."""
     kind, body = chat_stream("Hi.")
     exchange(question(stream=True, tools=[]), kind, body)
     backend, client = read(tmp_path / "chat-stream-passed-0001.flow")
@@ -168,8 +168,8 @@ def test_incomplete_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: p
 
 
 def test_compressed_bodies_are_decoded(mitm: Any, tmp_path: Path) -> None:
-    """Compressed bodies are decompressed before they are recorded, because their secrets could not be recognized
-    otherwise.
+    """Compressed bodies are decompressed before they are recorded. Otherwise, secrets in them could not be
+    recognized.
     """
     flow = question(tools=[])
     flow.request.raw_content = gzip.compress(json.dumps({"messages": [], "password": "planted"}).encode())
@@ -189,8 +189,8 @@ def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_options_are_recorded_and_restored(mitm: Any, tmp_path: Path) -> None:
-    """Options with values other than the defaults are recorded. A replay restores them, except for options that the
-    user has set.
+    """A recording contains all options with values other than the defaults. A replay restores these values, except for
+    options that the user has set.
     """
     mitm.options.update(toolsim_sentinel="act", toolsim_tool_allowlist=["!b", "!a"])
     flow = exchange(question(), *chat_answer("Words."))
@@ -211,8 +211,8 @@ def test_unknown_recorded_options_are_ignored() -> None:
 
 
 def test_live_exchange_has_current_options() -> None:
-    """A flow that is not a recording is replayed with the current options, not with the options noted when it was first
-    sent.
+    """A recording notes the options of its exchange. A flow that is not a recording is always replayed with the current
+    options, even if it has such a note.
     """
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
@@ -229,9 +229,7 @@ def test_off_by_default(tmp_path: Path) -> None:
 
 
 def test_command_records_exchanges(tmp_path: Path) -> None:
-    """The ``toolsim.capture`` command writes recordings of finished exchanges, but refuses flows that are themselves
-    part of a recording.
-    """
+    """The command ``toolsim.capture`` records finished exchanges. It refuses flows that were read from a recording."""
     capture = Capture()
     with context(capture):
         flow = exchange(question(), *chat_answer("Words."))
@@ -302,7 +300,7 @@ def test_aborted_exchanges_are_not_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_single_side_cannot_be_recorded(mitm: Any, tmp_path: Path) -> None:
-    """A flow that is one side of a recording cannot be recorded again."""
+    """The flow of one side that was read from a recording cannot be recorded again."""
     exchange(question(), *chat_answer("Words."))
     _, client = read(tmp_path / files(tmp_path)[0])
     with pytest.raises(ValueError, match="part of a recording"):
@@ -312,7 +310,7 @@ def test_single_side_cannot_be_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def at_once(_: None, function: Callable[..., object], *arguments: object) -> asyncio.Future[object]:
-    """Run the function immediately, in the current thread instead of an executor's thread."""
+    """Run the function immediately in the current thread, as a replacement for an executor."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function(*arguments))
@@ -343,8 +341,8 @@ async def test_writing_does_not_block_the_event_loop(mitm: Any, tmp_path: Path) 
 async def test_failing_thread_is_logged(
     mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
-    """If a recording cannot be written in the background thread, the error is logged before shutdown ends, even if the
-    thread has already finished.
+    """If writing a recording fails in its thread, the error is logged before shutdown ends, even if the thread has
+    already finished.
     """
     if is_over:
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", at_once)
@@ -362,8 +360,8 @@ async def test_failing_thread_is_logged(
 
 
 def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
-    """Unfinished files have random names, so another user cannot use a symbolic link to make the proxy overwrite a
-    file.
+    """While a recording is being written, its file has a random name. Otherwise, another user could make the proxy
+    overwrite a file by means of a symbolic link.
     """
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -378,7 +376,7 @@ def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk is full, the unfinished file is deleted, because it contains part of a conversation."""
+    """If the disk is full, the unfinished recording is deleted, because it contains part of a conversation."""
 
     def full(self: Path, target: Path) -> Path:
         raise OSError("No space left on device")

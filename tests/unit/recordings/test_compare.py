@@ -1,4 +1,4 @@
-"""Tests for comparing recorded data. Differences have readable paths, and random values are ignored."""
+"""Tests for comparing recorded data. Each difference has a readable path, and random values are ignored."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_equal_data_have_no_differences() -> None:
 
 
 def test_differences_have_paths() -> None:
-    """Each difference is reported with its path, and missing and extra values are marked. The values true and 1 differ,
-    as do 1.0 and 1.
+    """Each difference is reported with its path. Missing and extra values are marked. The values true and 1 are
+    different, as are 1.0 and 1.
     """
     got = {"a": 1, "c": [{"type": "message", "n": 2}], "d": True, "e": 1.0}
     expected = {"a": 2, "b": 3, "c": [{"type": "message", "n": 1}], "d": 1, "e": 1}
@@ -47,7 +47,9 @@ def test_differences_have_paths() -> None:
 
 
 def test_extra_item_is_one_difference() -> None:
-    """A missing or extra list item is a single difference, because the items of both lists are aligned by kind."""
+    """A missing or extra list item is a single difference, because the items of the two lists are aligned by kind
+    before they are compared.
+    """
     events = [{"event": "a", "data": {"n": 1}}, {"event": "b", "data": {"n": 2}}, {"event": "c", "data": {"n": 3}}]
     assert list(differences(events[1:], events)) == [Difference("[0 a]", NOTHING, events[0])]
     assert list(differences(events, events[:2])) == [Difference("[2 c]", events[2], NOTHING)]
@@ -60,7 +62,7 @@ def test_long_lists_are_not_aligned() -> None:
 
 
 def test_text_differences_are_shown_by_line() -> None:
-    """For a multi-line string, the line that differs is reported. For a long line, only the part that differs is
+    """For a multi-line string, only the line that differs is reported. For a long line, only the part that differs is
     reported.
     """
     assert found("a\nb\nc", "a\nx\nc") == [' line 2: got "b", expected "x"']
@@ -72,7 +74,7 @@ def test_text_differences_are_shown_by_line() -> None:
 
 
 def test_random_values_are_ignored() -> None:
-    """Random IDs are compared only by the order in which they first appear, and times are not compared."""
+    """Random IDs are compared only by the order of their first occurrences. Times are not compared."""
     one = {"id": ID, "again": ID, "created_at": 1764967971, "n": 1764967971}
     other = json.loads(
         json.dumps(one).replace("0a", "1b").replace('"created_at": 1764967971', '"created_at": 1764960000')
@@ -136,7 +138,7 @@ def test_chat_keepalives_are_recognized() -> None:
 
 
 def test_volatile_headers_and_duration_are_ignored() -> None:
-    """Headers that depend on the body, and the duration in the report, are not compared."""
+    """A comparison ignores headers that depend on the body, such as Content-Length, and the duration in the report."""
     one, other = answered(b"{}", x="1"), answered(b"{}", x="2")
     other.response.headers["content-length"] = "77"
     one.metadata["toolsim"] = {"calls": ["f"], "seconds": 1.0, "missing_bytes": {}}
@@ -149,7 +151,9 @@ def test_volatile_headers_and_duration_are_ignored() -> None:
 
 
 def test_update_keeps_ids_and_times() -> None:
-    """An update keeps the recorded IDs and times, so that the file changes only where the result really differs."""
+    """When a recording is updated, it keeps its IDs and times, so that the file changes only where the result
+    differs.
+    """
     times = {"created_at": 1764967971, "completed_at": 1764967973}
     old = json.dumps({"id": ID, **times, "a": 1})
     later = dict.fromkeys(times, 1799999999)

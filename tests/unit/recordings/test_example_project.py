@@ -1,4 +1,4 @@
-"""Tests for the pytest plugin in the test suite of a sample project, run alone, with xdist, and without a backend."""
+"""Tests for the pytest plugin in the test suite of a sample project: run alone, with xdist, and without a backend."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def test_dates_and_ids(toolsim_replay):
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """Start a model that calls the weather tool if asked for the weather, reports the tool's output, and otherwise
-    answers "Hello."
+    """Start a model that calls the weather tool when it is asked for the weather. It reports the tool's output, and
+    otherwise answers "Hello."
     """
 
     def answer(exchange: Exchange) -> Turn:
@@ -173,10 +173,10 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.extended
 def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: TextBackend) -> None:
-    """Once recorded, the sample tests pass one after another, in parallel, and without the backend. A failed test does
-    not leave a recording.
+    """The sample tests pass one after another, in parallel, and without the backend, once their exchanges have been
+    recorded. A failed test leaves no recording.
 
-    Each run starts a proxy for each recording, so runs that only concern recordings skip the other tests.
+    Each run starts a proxy for each recording. Runs that only concern recordings therefore skip the other tests.
     """
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "conftest.py").write_text(
@@ -208,7 +208,8 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
     output = pytest_in(tmp_path).stdout
     assert "10 passed" in output, output
 
-    # After a new recording without the normalizer for dates, this test fails, because its request contains a new date.
+    # This test fails after it has been recorded without the "dates" normalizer, because its request contains the
+    # current date.
     (tmp_path / "test_recorded.py").write_text(recorded.replace('"dates", ', ""))
     output = pytest_in(tmp_path, "test_recorded.py", "--toolsim-record=all", "-k", "weather").stdout
     assert "1 passed" in output, output
@@ -248,7 +249,9 @@ def test_documented_example_works(tmp_path: Path) -> None:
 
 
 def test_invalid_input_is_one_line(tmp_path: Path) -> None:
-    """An invalid URL, pattern, option or recording makes its test fail with a one-line error instead of a traceback."""
+    """An invalid URL, pattern, option or recording makes the test that uses it fail with a one-line error instead of a
+    traceback.
+    """
     (tmp_path / "recordings").mkdir()
     (tmp_path / "recordings" / "a.flow").write_bytes(b"nonsense")
     (tmp_path / "test_bad.py").write_text(

@@ -29,7 +29,7 @@ HISTORY: list[dict[str, Any]] = [
 
 
 def export(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Export the recordings in a folder, and return the exported lines and the manifest of the export."""
+    """Export the recordings in a folder. Return the exported lines and the manifest file that describes the export."""
     out = folder / f"out{len(list(folder.iterdir()))}.jsonl"
     assert main([str(folder), "--out", str(out), *words]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -38,14 +38,14 @@ def export(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, A
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder that contains the recording of one valid turn with a history."""
+    """Return a folder with a recording of one valid turn whose request has a history."""
     with context():
         recording(tmp_path, messages=HISTORY)
     return tmp_path
 
 
 def test_openai_form(folder: Path) -> None:
-    """In the ``openai`` format, a line contains messages and tools as in chat completions. The IDs of calls are
+    """In the ``openai`` format, each line contains the messages and tools of a chat completions request. Call IDs are
     numbered from 1.
     """
     [line], _ = export(folder, "--form", "openai", "--keep-words")
@@ -60,7 +60,7 @@ def test_openai_form(folder: Path) -> None:
 
 
 def test_messages_form(folder: Path) -> None:
-    """In the ``messages`` format, a line contains Messages API blocks, and the roles alternate."""
+    """In the ``messages`` format, each line contains Messages API content blocks, and the roles alternate."""
     [line], _ = export(folder, "--form", "messages", "--keep-words")
     assert line["system"] == "Answer Zebediah briefly."
     assert line["tools"] == [{"name": "get_weather", "input_schema": TOOL["function"]["parameters"]}]  # type: ignore[index]
@@ -72,8 +72,8 @@ def test_messages_form(folder: Path) -> None:
 
 
 def test_hermes_form(folder: Path) -> None:
-    """In the ``hermes`` format, a line contains only text. The first message lists the tools, and tags mark calls and
-    outputs.
+    """In the ``hermes`` format, each line contains only text. The first message lists the tools, and tags enclose calls
+    and outputs.
     """
     [line], _ = export(folder, "--form", "hermes", "--keep-words")
     said = line["conversations"]
@@ -85,9 +85,7 @@ def test_hermes_form(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_planted_secret_is_not_exported(tmp_path: Path, form: str) -> None:
-    """A secret is contained neither in the exported lines nor in the manifest, even if someone has added it to a
-    recording.
-    """
+    """A secret is not exported to the lines or the manifest file, even if someone has added it to a recording."""
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
         good = recording(tmp_path, messages=messages)
@@ -113,9 +111,7 @@ def test_planted_secret_is_not_exported(tmp_path: Path, form: str) -> None:
 
 
 def test_pseudonyms_are_consistent(folder: Path) -> None:
-    """By default, all words in a conversation are replaced with pseudonyms. The same word always has the same
-    pseudonym.
-    """
+    """By default, all words in a conversation are replaced with pseudonyms. Each word always has the same pseudonym."""
     with context():
         recording(folder, messages=[{"role": "user", "content": "Paris, please!"}])
     lines, manifest = export(folder)
@@ -130,7 +126,7 @@ def test_pseudonyms_are_consistent(folder: Path) -> None:
 
 
 def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
-    """Only valid turns are exported. For each excluded recording, the manifest states the reason."""
+    """Only valid turns are exported. The manifest file contains the reason for each excluded recording."""
     strict = {
         "type": "function",
         "function": {
@@ -164,7 +160,7 @@ def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_recordings_of_real_clients_can_be_exported(form: str, tmp_path: Path) -> None:
-    """Recordings of real clients can be exported, and a chat template can render lines in the ``openai`` format."""
+    """Recordings of real clients can be exported. A chat template can render the lines in the ``openai`` format."""
     out = tmp_path / "real.jsonl"
     assert main([str(ROOT / "flows"), "--form", form, "--out", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -229,7 +225,7 @@ def test_invalid_input_is_one_line(
 
 
 def test_unknown_form_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    """The error for an unknown format contains its name and lists the available formats."""
+    """The error for an unknown export format contains its name and lists the available formats."""
     with pytest.raises(SystemExit):
         main(["DIR", "--form", "alpaca"])
     assert "no such --form: alpaca; expected one of openai, messages, hermes" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Tests for exporting replay results as JUnit XML, verified with a separate parser."""
+"""Tests for exporting replay results as JUnit XML. A separate parser verifies the XML."""
 
 from __future__ import annotations
 

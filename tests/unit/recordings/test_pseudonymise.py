@@ -1,4 +1,4 @@
-"""Tests for pseudonyms, which replace words with random words of the same shape and leave everything else unchanged."""
+"""Tests for pseudonyms, which are random words of the same length and capitalization. All other text is unchanged."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def shape(text: str) -> str:
 
 
 def test_words_are_replaced_consistently() -> None:
-    """A word is always replaced with the same pseudonym, capitalized like the original. Punctuation, zeros and lengths
-    do not change.
+    """A word is always replaced with the same pseudonym, which is capitalized like the word. Punctuation, zeros and
+    lengths do not change.
     """
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
@@ -60,7 +60,9 @@ def test_structure_is_kept(kept: str) -> None:
 
 
 def test_another_key_yields_other_words() -> None:
-    """A different key yields different pseudonyms. By default, the key is random, so the words cannot be recovered."""
+    """A different key results in different pseudonyms. By default, the key is random, so that the original words cannot
+    be recovered.
+    """
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
     assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)
@@ -68,13 +70,13 @@ def test_another_key_yields_other_words() -> None:
 
 @given(st.text())
 def test_lengths_are_kept(text: str) -> None:
-    """Pseudonyms never change the length of a string, so a stream can be split at its original offsets."""
+    """Pseudonymizing a string does not change its length, so a stream can be split at the original offsets."""
     assert len(WORDS.text(text)) == len(text)
 
 
 @given(st.lists(st.integers(1, 30), max_size=10))
 def test_word_in_pieces_is_replaced(cuts: list[int]) -> None:
-    """A word that is split across several deltas is replaced as a single word."""
+    """A word that is split across several deltas is replaced as one word."""
     text, rest, texts = f"Let me look at Paris. {CALL}", f"Let me look at Paris. {CALL}", []
     for cut in cuts:
         texts.append(rest[:cut])
@@ -90,7 +92,9 @@ def test_word_in_pieces_is_replaced(cuts: list[int]) -> None:
 
 
 def test_only_data_values_are_replaced() -> None:
-    """Values that the API defines are kept. Values in a tool's schema are replaced in the same way as in arguments."""
+    """Values that the API defines, such as ``role``, are kept. Values in a tool's schema are replaced in the same way
+    as the arguments of calls.
+    """
     body = {
         "model": "gpt-text",
         "messages": [
@@ -127,15 +131,15 @@ def test_only_data_values_are_replaced() -> None:
 
 @pytest.mark.parametrize("name", ["code", "format", "id", "mode", "name", "pattern", "required", "status", "type"])
 def test_property_named_like_an_api_field_is_replaced(name: str) -> None:
-    """A property's schema is replaced like any other, even if the property has the name of an API field."""
+    """The schema of a property is pseudonymized as usual, even if the property has the same name as an API field."""
     schema = {"type": "string", "format": "date", "description": "Of Paris", "enum": ["metric"]}
     other = WORDS.value({"parameters": {"properties": {name: schema}}})["parameters"]["properties"][name]
     assert other == {**schema, "description": WORDS.text("Of Paris"), "enum": [WORDS.text("metric")]}
 
 
 def test_replay_of_pseudonymised_files_succeeds(tmp_path: Path) -> None:
-    """Only the backend's side is pseudonymized. The client's side is derived from it, so a replay has no
-    differences.
+    """Only the backend's side of a recording is pseudonymized. The client's side is then created from it, so a replay
+    has no differences.
     """
     command = Commands()
     with context():
@@ -155,7 +159,7 @@ def test_replay_of_pseudonymised_files_succeeds(tmp_path: Path) -> None:
 
 
 def test_log_probabilities_lose_their_bytes() -> None:
-    """The tokens in log probabilities lose their bytes, because the bytes would reveal the original text."""
+    """In log probabilities, the ``bytes`` of each token are removed, because they would reveal the original text."""
     words = Pseudonyms((), key=b"k")
     event = {"choices": [{"logprobs": {"content": [{"token": "Paris", "logprob": -0.1, "bytes": [80, 97]}]}}]}
     streamed = json.loads(words.stream(b"data: %s\n\n" % json.dumps(event).encode()).removeprefix(b"data: "))

@@ -1,5 +1,5 @@
-"""Tests for the pytest plugin in another project's test suite, which is run in a separate process and has passing and
-failing tests.
+"""Tests for the pytest plugin in the test suite of another project, which has passing and failing tests and runs in a
+separate process.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     # These plugins of other packages take longer to import than the project's tests take to run.
     foreign = [word for name in ("hypothesispytest", "langsmith_plugin") for word in ("-p", f"no:{name}")]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *foreign, *loaded]
-    # If one of these variables is set, as in CI, pytest repeats complete messages in its summary, so they could not be
-    # counted.
+    # If CI or BUILD_NUMBER is set, pytest repeats complete messages in its summary, so they could not be counted.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     return subprocess.run(
         [*command, *options], cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -98,8 +97,8 @@ def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "
 
 @pytest.mark.slow
 def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:
-    """If toolsim is installed, pytest loads the plugin in every run. Until a test uses it, the plugin imports no large
-    packages.
+    """If toolsim is installed, pytest loads its plugin in every run. The plugin imports no large packages until a test
+    uses it.
     """
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n\n"
@@ -133,7 +132,7 @@ def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
     assert output.count(place) == 2, output
-    # If the rewritten request or answer differs, the message contains the file and the path of the difference.
+    # If the rewritten request or answer differs, the message contains the file name and the path of the difference.
     assert "chat-whole-one-call-0001.flow: 1 difference" in output
     assert "request.body.messages[0 system].content line 3: got " in output
 
@@ -151,7 +150,9 @@ def test_unusable_settings_are_one_line(project: Path) -> None:
 
 
 def test_plugin_is_an_entry_point() -> None:
-    """The plugin is registered as an entry point. The constants that it duplicates equal those of the server replay."""
+    """The plugin is registered as a pytest entry point. Its copies of constants equal the constants in
+    ``server_replay``.
+    """
     config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
     assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED
@@ -159,8 +160,8 @@ def test_plugin_is_an_entry_point() -> None:
 
 
 def test_plugin_imports_little() -> None:
-    """Importing the plugin does not import mitmproxy or jsonschema, because pytest imports the plugin in every
-    project.
+    """Importing the plugin does not import mitmproxy or jsonschema. This is important because pytest imports the plugin
+    in every project.
     """
     program = f"import {PLUGIN}, sys; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,6 @@
-"""Tests for redacting secrets, which are recognized by their shape or by their name. All other text is unchanged."""
+"""Tests for redacting secrets, which are recognized by their shape or by the name of their field. All other text is
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,15 @@ SHAPES = {
 
 
 def test_every_pattern_has_an_example() -> None:
-    """The table of examples contains exactly one example for each pattern."""
+    """The table ``SHAPES`` contains exactly one example for each pattern."""
     assert {name for name, _ in PATTERNS} == set(SHAPES)
 
 
 @each("name", SHAPES)
 def test_secret_is_recognized_by_shape(name: str) -> None:
-    """A secret is recognized by its shape in any text. Its length does not change, and the surrounding text is kept."""
+    """A secret is recognized by its shape, for example by the prefix of an API key. Its length does not change, and the
+    text around it is kept.
+    """
     text, secret = SHAPES[name]
     clean = Redactor().text(f"before {text} after")
     assert secret not in clean
@@ -58,7 +62,7 @@ def test_secret_is_recognized_by_shape(name: str) -> None:
 @each("name", SHAPES)
 @each("depth", [1, 2, 3])
 def test_secret_in_json_is_recognized_by_shape(name: str, depth: int) -> None:
-    """A secret in JSON, or in JSON nested in JSON, is hidden exactly as in plain text."""
+    """A secret in JSON, or in JSON within a JSON string, is masked exactly as in plain text."""
     text, secret = SHAPES[name]
     written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
     for _ in range(depth):
@@ -109,8 +113,8 @@ def test_secret_in_json_is_recognized_by_shape(name: str, depth: int) -> None:
     ],
 )
 def test_named_value_is_hidden(text: str) -> None:
-    """If the name of a field indicates a secret, its entire value is hidden in JSON, nested JSON, XML, calls and
-    assignments.
+    """If the name of a field indicates a secret, its entire value is masked. This applies to JSON, nested JSON, XML,
+    calls and assignments.
     """
     clean = Redactor().text(text)
     assert "hunter2" not in clean
@@ -135,8 +139,8 @@ def test_named_value_is_hidden(text: str) -> None:
     ],
 )
 def test_punctuation_around_a_value_is_kept(text: str, expected: str) -> None:
-    """Redacted JSON remains valid JSON, and a redacted call remains a valid call, because values keep their types and
-    their punctuation.
+    """When a value is redacted, its type and the punctuation around it are kept. JSON remains valid JSON, and calls
+    remain valid calls.
     """
     assert Redactor().text(text) == expected
     assert Redactor().value({"a": text}) == {"a": expected}
@@ -161,7 +165,7 @@ def test_ordinary_text_is_unchanged(text: str) -> None:
 
 @pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
 def test_secret_query_parameters_are_hidden(parameter: str) -> None:
-    """Secret parameters in a query are hidden, even if their names or values are percent-encoded."""
+    """Secret query parameters are masked, even if their names or values are percent-encoded."""
     value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
     clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
     assert "hunter2" not in clean
@@ -173,15 +177,17 @@ def test_secret_query_parameters_are_hidden(parameter: str) -> None:
     "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
 )
 def test_values_of_vague_headers_are_hidden(header: tuple[str, str]) -> None:
-    """The value of a header with a vague name, or of a quoted cookie, is hidden wherever it is repeated."""
+    """A header whose name might indicate a secret has its value masked wherever the value is repeated, as does a quoted
+    cookie.
+    """
     redactor = Redactor()
     redactor.learn([header], "/")
     assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
 
 
 def test_unknown_headers_lose_their_values() -> None:
-    """Known headers are kept, and the values of unknown headers are hidden. Headers that reveal the machine or the time
-    are removed.
+    """The values of known headers are kept, and the values of all other headers are masked. Headers that reveal the
+    machine or the time are removed.
     """
     fields = [
         ("Content-Type", "application/json"),
@@ -204,7 +210,9 @@ def test_unknown_headers_lose_their_values() -> None:
 
 
 def test_credentials_from_head_are_hidden_in_bodies() -> None:
-    """A credential in a header or in the query is also hidden in bodies, even if it is escaped as in JSON or a URL."""
+    """If a header or the query contains a credential, it is also masked in bodies, even in its JSON-escaped or
+    percent-encoded form.
+    """
     redactor = Redactor()
     fields = [
         ("Authorization", "Bearer my own/secret"),
@@ -219,7 +227,7 @@ def test_credentials_from_head_are_hidden_in_bodies() -> None:
 
 
 def test_repeated_basic_password_is_hidden() -> None:
-    """The password in a Basic authorization header is hidden wherever it is repeated in plain text."""
+    """The password in a Basic authorization header is masked wherever it is repeated as plain text."""
     redactor = Redactor()
     redactor.learn([("Authorization", "Basic bWU6bG9uZy1wYXNzd29yZA==")], "/")
     assert "long-password" not in redactor.text("it is long-password")
@@ -237,8 +245,8 @@ def test_list_without_secrets_is_the_same_object() -> None:
 
 
 def test_json_fields_with_secret_names_are_hidden() -> None:
-    """If the name of a field indicates a secret, strings in it are hidden at any depth. The schema of a secret
-    parameter remains a schema.
+    """If the name of a JSON field indicates a secret, all strings in its value are masked. The schema of a secret
+    parameter remains a valid schema.
     """
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
@@ -287,7 +295,7 @@ def joined(data: bytes) -> list[str]:
 
 @given(st.lists(st.integers(1, 40), max_size=12))
 def test_secret_in_deltas_is_hidden(cuts: list[int]) -> None:
-    """A secret that is split across several deltas is hidden, and no delta changes its length."""
+    """A secret that is split across several deltas is masked, and each delta keeps its length."""
     text = 'key: sk-abcdefgh12345678, {"password": "hunter2"} \u2028 end'
     texts, rest = [], text
     for cut in cuts:
@@ -300,7 +308,7 @@ def test_secret_in_deltas_is_hidden(cuts: list[int]) -> None:
 
 
 def test_deltas_of_different_items_are_separate_texts() -> None:
-    """If two items are streamed concurrently, the deltas for each item are redacted as a separate string."""
+    """If two items are streamed concurrently, the deltas of each item are redacted as a separate text."""
     events = [
         {"type": "response.output_text.delta", "item_id": item, "delta": delta}
         for item, delta in (("a", "sk-abcd"), ("b", " and "), ("a", "efgh1234"), ("b", "nothing"))
@@ -326,7 +334,7 @@ def test_other_stream_lines_are_redacted_as_text() -> None:
 
 @given(st.text())
 def test_redaction_is_idempotent_and_keeps_lengths(text: str) -> None:
-    """Redaction does not change the length of a text, and redacting the text again changes nothing."""
+    """Redaction does not change the length of a text. Redacting the text a second time changes nothing."""
     clean = Redactor().text(text)
     assert len(clean) == len(text)
     assert Redactor().text(clean) == clean
@@ -367,7 +375,7 @@ def test_time_is_linear(unit: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_log_probabilities_do_not_reveal_a_secret(stream: bool) -> None:
-    """Log probabilities do not reveal a secret, because its tokens are hidden and lose their bytes."""
+    """Log probabilities do not reveal a secret, because its tokens are masked and their ``bytes`` are removed."""
     tokens = [
         {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
         for text in ("key", ": ", "sk-", "abcd", "efgh", "1234", " end")
@@ -384,14 +392,16 @@ def test_log_probabilities_do_not_reveal_a_secret(stream: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
 def test_mislabeled_stream_is_redacted(kind: str) -> None:
-    """A secret that is split across deltas is hidden even if the content type does not declare a stream."""
+    """A secret that is split across the deltas of a stream is masked even if the content type does not indicate a
+    stream.
+    """
     for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
         clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
         assert "".join(joined(clean)) == "sk-" + "x" * 16
 
 
 def test_event_of_several_lines_is_redacted() -> None:
-    """A secret is hidden even if the JSON of an event is split across several data lines."""
+    """A secret in an event is masked even if the event's JSON is split across several ``data:`` lines."""
     first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
     clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
     assert "".join(joined(clean)) == "sk-" + "x" * 16
@@ -411,7 +421,7 @@ def test_event_nested_too_deeply_is_replaced() -> None:
 @each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
 @each("opening", ["[", '{"a":'])
 def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) -> None:
-    """A secret that is split across several events is hidden even if an event between them is nested too deeply to be
+    """A secret that is split across several events is masked even if an event between them is nested too deeply to be
     parsed.
     """
     closing = "]" if opening == "[" else "}"
@@ -424,8 +434,8 @@ def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) ->
 
 
 def test_deep_body_is_dropped() -> None:
-    """A body that contains log probabilities and is nested too deeply is dropped, because a secret could be split
-    across their tokens.
+    """A body that contains log probabilities and is nested too deeply to be parsed is dropped, because its tokens could
+    contain a secret in parts.
     """
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
@@ -433,7 +443,9 @@ def test_deep_body_is_dropped() -> None:
 
 
 def test_values_in_a_secret_schema_are_hidden() -> None:
-    """Default values and examples in the schema of a secret parameter are hidden wherever the manifest repeats them."""
+    """The manifest repeats default values and examples from the schemas of tools. If a parameter is secret, they are
+    masked there as well.
+    """
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
     redactor = Redactor()
@@ -445,7 +457,9 @@ def test_values_in_a_secret_schema_are_hidden() -> None:
 
 
 def test_mcp_server_headers_and_path_are_hidden() -> None:
-    """The header values and the URL path in an MCP server's declaration are hidden, even where they are repeated."""
+    """In the declaration of an MCP server, the header values and the path of the URL are masked, as are all repetitions
+    of them.
+    """
     tool = {
         "type": "mcp",
         "server_label": "docs",
@@ -473,7 +487,9 @@ def test_mcp_server_headers_and_path_are_hidden() -> None:
 @each("manifest", ["calls", "schemas", "hermes", "typescript"])
 @each("default", ["1234", "(.)", "correct-horse-battery"])
 def test_secret_default_is_hidden_in_every_manifest_form(manifest: str, default: str) -> None:
-    """A secret parameter's default value is hidden in every format of the manifest. The same word elsewhere is kept."""
+    """The default value of a secret parameter is masked in every manifest format. The same word elsewhere in the
+    request is kept.
+    """
     redactor = Redactor()
     text = {"type": "string", "default": default}
     properties = {"user": text, "pin_password": text}
@@ -510,7 +526,7 @@ def test_mcp_server_url_is_redacted(url: str, hidden: str) -> None:
 
 
 def test_secrets_in_data_urls() -> None:
-    """The data in a data URL is hidden only if it decodes to text that contains a secret."""
+    """A data URL is masked only if its data decodes to text that contains a secret."""
     secret, plain = (base64.b64encode(text).decode() for text in (b"my key is sk-abcdefgh1234", b"my key is at home"))
     picture = base64.b64encode(bytes(range(256))).decode()
     urls = [f"data:text/plain;base64,{secret}", "data:,my%20key%20is%20sk-abcdefgh1234"]

@@ -1,4 +1,4 @@
-"""Tests for replaying recordings. If the code has not changed, there are no differences. Each difference is reported
+"""Tests for replaying recordings. There are no differences unless the code has changed. Each difference is reported
 with its path.
 """
 
@@ -31,7 +31,9 @@ def mitm(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def stream(tmp_path: Path, mitm: Any) -> Path:
-    """Return the recording of a streamed Responses API answer from a chat backend. The request has a history."""
+    """Return the recording of a Responses API answer that was streamed from a chat completions backend. Its request has
+    a history.
+    """
     mitm.options.update(toolsim_backend="chat")
     history = [
         {"role": "user", "content": "hi"},
@@ -75,8 +77,8 @@ def test_unchanged_code_has_no_differences(tmp_path: Path, is_stream: bool) -> N
     ],
 )
 def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stream: bool) -> None:
-    """In every call form, an argument whose name indicates a secret is hidden on both sides, and a replay has no
-    differences.
+    """If the name of an argument indicates a secret, its value is masked on both sides of the recording. A replay then
+    has no differences, regardless of the call form.
     """
     path = recording(tmp_path, stream=is_stream, text=call)
     assert "one-call" in path.name
@@ -88,8 +90,8 @@ def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stre
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_invented_call_is_replayed_as_written(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
-    """In a replay, the model cannot be prompted again about an invented call, so its answer is replayed as the model
-    wrote it.
+    """In a replay, the model cannot be queried again about a call to an undeclared tool. Its answer is replayed as the
+    model wrote it.
     """
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'
@@ -128,7 +130,7 @@ def test_wrong_event_name_is_reported(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_changed_id_format_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the format of IDs changes, a difference is reported for each place where the ID appears."""
+    """If the format of item IDs has changed, a difference is reported for each field that contains such an ID."""
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
     assert any("response.output_item.added].data.item.id: got" in line for line in found)
@@ -136,7 +138,9 @@ def test_changed_id_format_is_reported(stream: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_restarted_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the IDs of calls start over instead of continuing after the history, a difference is reported."""
+    """If call numbers start again at 1 instead of continuing after the calls in the history, a difference is
+    reported.
+    """
     monkeypatch.setattr("toolsim.request.rewrite.first_number", lambda request: 1)
     assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
 
@@ -166,7 +170,7 @@ def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_changed_report_is_reported(tmp_path: Path) -> None:
-    """A difference in the exchange's report is reported like any other difference."""
+    """A difference between the recorded report and the new report is shown as well."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None
@@ -176,7 +180,9 @@ def test_changed_report_is_reported(tmp_path: Path) -> None:
 
 
 def test_update_writes_the_new_result(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update writes the new result to the file and reports the differences. IDs, times and the duration are kept."""
+    """An update writes the new result to the recording and reports the differences. The recorded IDs, times and
+    duration are kept.
+    """
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
@@ -203,14 +209,14 @@ def test_refused_requests_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_passing_requests_can_be_replayed(tmp_path: Path) -> None:
-    """An exchange that toolsim passed on unchanged can be replayed."""
+    """The exchange for a request without tools, which toolsim passes on unchanged, can be replayed."""
     for number, (kind, body) in enumerate((chat_stream("Hi."), chat_answer("Hi."))):
         path = write(exchange(question(stream=not number, tools=[]), kind, body), tmp_path)
         assert replay_file(path).same
 
 
 def test_broken_streams_can_be_replayed(tmp_path: Path) -> None:
-    """A stream that broke off, and a stream that toolsim ended after a call, can be replayed."""
+    """A stream that broke off can be replayed, as can a stream that toolsim ended after a call."""
     for texts, ended in ((["Hi", CALL[:20]], False), ([CALL, " and so on", " and on"], True)):
         path = write(exchange(question(stream=True), *chat_stream(*texts, ended=ended)), tmp_path)
         result = replay_file(path)
@@ -218,7 +224,9 @@ def test_broken_streams_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_incomplete_recording_is_compared_in_part(tmp_path: Path) -> None:
-    """If the backend's answer is missing or incomplete, only the request is compared, and a note states the reason."""
+    """If a recording does not contain the complete backend answer, only the request is compared, and a note states the
+    reason.
+    """
     path = recording(tmp_path)
     backend, client = recorded(path)
     backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
@@ -236,7 +244,7 @@ def test_incomplete_recording_is_compared_in_part(tmp_path: Path) -> None:
 
 
 def test_invalid_files_are_reported(tmp_path: Path) -> None:
-    """A file that is not a recording is reported as a problem and does not raise an exception."""
+    """A file that is not a recording is reported as a problem. It does not raise an exception."""
     (tmp_path / "a.flow").write_bytes(b"")
     (tmp_path / "b.flow").write_bytes(b"nonsense")
     for name in ("a.flow", "b.flow", "none.flow"):
@@ -266,8 +274,8 @@ def test_summary_of_an_empty_replay() -> None:
 
 
 def test_main_exit_codes(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code of ``toolsim replay`` is 0 if there are no differences or after an update, 1 if there are
-    differences, and 2 if it is used incorrectly.
+    """The exit code of ``toolsim replay`` is 0 if there are no differences or the files were updated, 1 if there are
+    differences, and 2 for incorrect usage.
     """
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
@@ -284,7 +292,7 @@ def test_main_exit_codes(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_main_accepts_explicit_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An option that the user sets overrides the recorded value, even if the user sets the default value."""
+    """An option that the user sets overrides the recorded value, even if the user's value is the default."""
     assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
     assert "request.body.messages[0 system].content line" in capsys.readouterr().out
     assert main([str(stream), "--set", "toolsim_manifest=schemas", "--update"]) == 0
@@ -310,8 +318,8 @@ def test_main_writes_junit_xml(
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_estimated_usage_is_not_compared(tmp_path: Path, mitm: Any, path: str, is_stream: bool) -> None:
-    """Estimated token counts are not compared, because the secrets that were hidden in the recording would change
-    them.
+    """Estimated token counts are not compared. They depend on the length of the text, which can change when secrets are
+    masked.
     """
     mitm.options.update(toolsim_backend="chat")
     said = [{"role": "user", "content": "my password: hunter2 hunter3 hunter4"}]

@@ -1,4 +1,4 @@
-"""Tests for the output of a replay: one line for each file, followed by its differences."""
+"""Tests for the output of a replay, which consists of one line for each file, followed by its differences."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ FILE = Path("a.flow")
 
 
 def test_result_is_printed() -> None:
-    """A result is printed as "same", as a problem, or as its first differences and the number of further
-    differences.
-    """
+    """A result is printed as "same", as a problem, or as a list of differences. A long list is shortened."""
     assert (str(Result(FILE)), Result(FILE).same) == ("a.flow: same", True)
     assert str(Result(FILE, note="only so far")) == "a.flow: same (only so far)"
     assert (str(Result(FILE, problem="no such file")), Result(FILE, problem="x").same) == (

@@ -1,4 +1,4 @@
-"""Tests for the model that a test can script, with a real proxy and real clients for all three APIs."""
+"""Tests for the scripted model of the pytest plugin, with a real proxy and with real clients for all three APIs."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def chat(client: openai.OpenAI, messages: list[Any] = QUESTION) -> Any:
 
 
 def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """The scripted answers are used in order. The scripted model records the questions, tools and tool outputs that it
-    receives.
-    """
+    """Scripted answers are used in order. The model records the questions, tools and tool outputs that it receives."""
     model.call("get_weather", city="Bonn")
     model.answer("It is 18 degrees.")
     assert model.remaining == 2
@@ -78,9 +76,7 @@ def test_scripted_answers_are_used_in_order(model: ScriptedModel, client: openai
 
 
 def test_pattern_answers_matching_requests(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """An answer with a pattern is used for any number of matching requests. If several patterns match, the newest
-    applies.
-    """
+    """An answer with a pattern is used for all matching requests. If several patterns match, the latest one applies."""
     model.answer("Rainy.", when="weather")
     model.answer("Sunny.", when="weather in (Bonn|Paris)")
     model.answer("Who knows?")
@@ -133,7 +129,7 @@ def test_next_error_fails_one_request(model: ScriptedModel, client: openai.OpenA
 
 
 def test_cut_disconnects_the_client(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """With ``cut``, the connection is closed after the given number of events, and the client raises an error."""
+    """``cut`` closes the connection after the given number of events. The client then raises an error."""
     model.answer("abcdefghijklmnopqrstuvwxyz", cut=2)
     stream = client.chat.completions.create(model="m", messages=QUESTION, tools=[TOOL], stream=True)  # type: ignore[list-item]
     got: list[str] = []
@@ -151,7 +147,7 @@ def test_cut_disconnects_the_client(model: ScriptedModel, client: openai.OpenAI)
 
 
 async def test_answers_can_be_delayed(model: ScriptedModel) -> None:
-    """An answer can be delayed and contain pauses. Concurrent requests do not wait for each other."""
+    """An answer can be delayed, and it can contain pauses. It does not delay concurrent requests."""
     model.answer("abcdefghijklmnopqrstu", delay=0.5, pause=0.3, when="weather")
     async with openai.AsyncOpenAI(base_url=model.base_url, api_key="any", max_retries=0) as client:
 
@@ -173,8 +169,8 @@ async def test_answers_can_be_delayed(model: ScriptedModel) -> None:
 
 
 def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
-    """If the script has no answer for a request, the request is refused. The test fails with this reason even if the
-    client ignores the error.
+    """If the script has no answer for a request, the request is refused, and the test fails with this reason, even if
+    the client ignores the error.
     """
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)
     assert answer.status_code == 404

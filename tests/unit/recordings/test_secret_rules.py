@@ -1,4 +1,4 @@
-"""Tests for recognizing secrets by their names. ``test_redact.py`` tests recognition by shape."""
+"""Tests for recognizing secrets by the names of their fields. ``test_redact.py`` covers recognition by shape."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def test_secret_names_are_recognized(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["max_tokens", "keyboard", "tokens", "secretary", "city", "key"])
 def test_harmless_names_are_not_recognized(name: str) -> None:
-    """A name that merely resembles a secret's name is not recognized."""
+    """A name that only resembles the name of a secret, such as ``max_tokens``, is not recognized."""
     assert not is_secret_name(name)
 
 
 def test_key_is_a_secret_name_only_in_a_url() -> None:
-    """In the query of a URL, "key" is the name of a secret, but in a JSON object, it is not."""
+    """ "key" is the name of a secret in the query of a URL, but not in a JSON object."""
     for name in ("key", "sig", "X-Amz-Signature", "code"):
         assert is_secret_parameter(name)
         assert not is_secret_name(name)
@@ -27,6 +27,6 @@ def test_key_is_a_secret_name_only_in_a_url() -> None:
 
 
 def test_every_pattern_marks_its_secret() -> None:
-    """Each pattern for secrets has a unique name and a group for the text that is hidden."""
+    """Each pattern has a unique name, and a group ``secret`` that contains the text to be masked."""
     assert all("secret" in pattern.groupindex for _, pattern in PATTERNS)
     assert len({name for name, _ in PATTERNS}) == len(PATTERNS)

@@ -1,5 +1,5 @@
-"""Tests for answering requests from recordings: which recording matches, and which flows are passed to mitmproxy's
-server replay.
+"""Tests for answering requests from recordings: how the matching recording is found, and which flows are left to
+mitmproxy's server replay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolsim.recordings.server_replay import ServerReplay
 
 
 class Stage:
-    """The addons that the entry script loads, followed by mitmproxy's own addon for server replay."""
+    """The addons in the order in which they are loaded, followed by mitmproxy's server replay."""
 
     def __init__(self, mitm: Any, replay: ServerReplay, playback: ServerPlayback, path: Path) -> None:
         self.mitm = mitm
@@ -70,7 +70,7 @@ def test_secrets_and_hosts_are_ignored(stage: Stage) -> None:
 
 
 def test_reuse_allows_repeated_answers(stage: Stage) -> None:
-    """With the ``server_replay_reuse`` option, a recording can be used any number of times."""
+    """With the option ``server_replay_reuse``, a recording can be used any number of times."""
     stage.mitm.options.update(server_replay_reuse=True)
     for _ in range(3):
         assert stage.ask(other_key()).response is not None
@@ -78,7 +78,7 @@ def test_reuse_allows_repeated_answers(stage: Stage) -> None:
 
 
 def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
-    """Only the backend's side of a recording is used as an answer, never the client's side."""
+    """Requests are answered with the backend's side of a recording, never with the client's side."""
     assert stage.playback.count() == 1
     stage.playback.load_file(str(recording(tmp_path, model="later")))
     flow = stage.ask(question(model="later"))
@@ -95,7 +95,7 @@ def test_addon_does_not_handle_updates() -> None:
 
 
 def test_unrecorded_request_is_reported(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """A request without a matching recording receives no answer, and the log compares it with the closest recording."""
+    """A request without a matching recording is not answered. The log compares it with the closest recording."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
     assert 'the closest is one that was loaded manually:\n  body.model: got "other", expected "m"' in caplog.text
@@ -103,15 +103,15 @@ def test_unrecorded_request_is_reported(stage: Stage, caplog: pytest.LogCaptureF
 
 
 def test_content_can_be_ignored(stage: Stage) -> None:
-    """With the ``server_replay_ignore_content`` option, bodies are ignored when a recording is selected."""
+    """With the option ``server_replay_ignore_content``, the body of a request is ignored when the matching recording is
+    selected.
+    """
     stage.mitm.options.update(server_replay_ignore_content=True)
     assert stage.ask(question(model="other", path="/v1/chat/completions?api_key=first-key")).response is not None
 
 
 def test_listener_answers_from_a_recording(stage: Stage) -> None:
-    """A request to the proxy's own listener is answered from a recording. If no recording matches, the status is
-    404.
-    """
+    """A request to toolsim's own listener is answered from a recording. If no recording matches, the status is 404."""
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
         assert stage.ask(flow).response is not None
@@ -148,7 +148,9 @@ def test_recordings_without_toolsim_are_ignored(stage: Stage, tmp_path: Path) ->
 
 
 def test_client_disconnect_withdraws_the_answer(stage: Stage) -> None:
-    """If the client disconnects, the answer that was prepared for its request is withdrawn."""
+    """If the client disconnects, the answer that was prepared for its request is removed from mitmproxy's server
+    replay.
+    """
     flow = other_key()
     stage.mitm.options.update(server_replay_reuse=True)
     for addon in stage.chain[:3]:
@@ -162,7 +164,7 @@ def test_client_disconnect_withdraws_the_answer(stage: Stage) -> None:
 
 
 def test_flows_are_unchanged_without_recordings() -> None:
-    """If there are no recordings to replay, the addon does not change flows."""
+    """If no recordings are loaded, the addon does not change flows."""
     replay = ServerReplay()
     with context(replay):
         flow = question()

@@ -22,8 +22,8 @@ def test_recording_has_exactly_two_sides(tmp_path: Path) -> None:
 
 
 def test_folders_are_expanded(tmp_path: Path) -> None:
-    """A folder among the arguments is replaced with its .flow files in alphabetical order. The path of a file is kept,
-    even with another extension.
+    """A folder is expanded to its .flow files in alphabetical order. A file is kept, even if it has another
+    extension.
     """
     for name in ("b.flow", "a.flow", "other.txt"):
         (tmp_path / name).touch()

@@ -24,7 +24,7 @@ def same(value: Any) -> Any:
 
 @given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=8))
 def test_split_text_is_edited_as_a_unit(texts: list[str]) -> None:
-    """A string is edited as a whole, regardless of how it is split, and is then split at the original offsets."""
+    """A text that is split across deltas is edited as one string, and then split again at the original offsets."""
     edited = edit_stream(frames(*map(chat, texts)), lambda text: text.replace("ab", "XY"), same)
     found = [json.loads(line[6:])["choices"][0]["delta"]["content"] for line in edited.decode().split("\n") if line]
     assert [len(text) for text in found] == [len(text) for text in texts]
@@ -32,7 +32,7 @@ def test_split_text_is_edited_as_a_unit(texts: list[str]) -> None:
 
 
 def test_choices_and_items_are_separate_texts() -> None:
-    """The deltas of each choice and each item form a separate string."""
+    """The deltas of each choice and of each output item form a separate text."""
     documents = [chat("a", 0), chat("b", 1), chat("b", 0), chat("a", 1)]
     seen: list[str] = []
     edit_pieces(documents, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
@@ -43,7 +43,7 @@ def test_choices_and_items_are_separate_texts() -> None:
     seen.clear()
     edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     assert seen == ["ac", "b"]
-    # In the Messages API, the index of a content block identifies its string.
+    # In the Messages API, the index of a content block identifies the text to which a delta belongs.
     inputs = [(0, "a"), (0, "b"), (1, "c")]
     events = [
         {"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": text}}
@@ -55,7 +55,7 @@ def test_choices_and_items_are_separate_texts() -> None:
 
 
 def test_unchanged_stream_is_kept_byte_for_byte() -> None:
-    """A stream to which no edit applies is kept byte for byte, including unusual whitespace and an unfinished last
+    """If no edit applies to a stream, it is kept byte for byte, including unusual whitespace and an unfinished last
     event.
     """
     data = b': hi\r\n\r\ndata:{"a" : 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut\xff'
@@ -63,8 +63,8 @@ def test_unchanged_stream_is_kept_byte_for_byte() -> None:
 
 
 def test_value_receives_each_event() -> None:
-    """The ``value`` function receives each complete event. A string that has been edited is an ``EditedStr`` in this
-    event.
+    """The function ``value`` receives each complete event. Strings that have already been edited have the type
+    ``EditedStr``.
     """
     seen: list[Any] = []
 
@@ -78,12 +78,12 @@ def test_value_receives_each_event() -> None:
 
 
 def test_lines_without_json_have_a_separate_editor() -> None:
-    """A separate function edits lines that do not contain JSON."""
+    """Lines of a stream that do not contain JSON, such as comments, are edited by a separate function."""
     assert edit_stream(b": a\n\ndata: [DONE]\n", same, same, str.upper) == b": A\n\nDATA: [DONE]\n"
 
 
 def test_edited_tokens_lose_their_bytes() -> None:
-    """If the text of a token is edited, its bytes are removed, because they repeat the original text."""
+    """If the text of a token is edited, its ``bytes`` are removed, because they contain the original text."""
     token = {"token": "a", "logprob": -0.1, "bytes": [97]}
     document = {"choices": [{"logprobs": {"content": [token]}}]}
     assert edit_pieces([document], str.upper) == {0}

@@ -30,7 +30,7 @@ def test_recordings_of_real_clients_are_read() -> None:
 
 
 def test_other_files_are_not_turns(tmp_path: Path) -> None:
-    """Failed or incomplete answers, single rounds and damaged files are not read as turns, and the error states the
+    """Failed or incomplete answers, individual rounds and damaged files are not read as turns. The error states the
     reason.
     """
     with context():
@@ -84,8 +84,8 @@ def test_failed_tool_is_recognized(output: str, failed: bool) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_turns_are_classified(tmp_path: Path, stream: bool) -> None:
-    """Directly after a failed tool, a turn has the kind "after an error". Otherwise, its kind depends on whether the
-    answer contains a call.
+    """A turn that follows a failed tool output has the kind "after an error". Otherwise, its kind depends on whether
+    the answer contains a call.
     """
     made = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     failed: list[dict[str, Any]] = [

@@ -1,5 +1,5 @@
-"""Tests for lookups, in which the model requests a tool's catalog entry. The client receives one answer that does not
-show the lookup.
+"""Tests for look-ups, in which the model requests the complete catalog entry of a tool. The client receives a single
+answer without the look-up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def play(
 @each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> None:
-    """After a lookup in any form, the prompt contains the tool's entry. The client receives only the call
+    """After a look-up in any call form, the model sees the tool's complete entry. The client receives only the call
     that follows.
     """
     seen, script, job = play(find, CALL, client=client, stream=stream)
@@ -57,7 +57,7 @@ def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> N
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
-    """Text and calls that precede a tool lookup are sent to the client, followed by the output of the next round."""
+    """Text and calls before a look-up are sent to the client, followed by the answer of the next round."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
@@ -65,8 +65,8 @@ def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
-    """The second-opinion question about a call to a looked-up tool contains only this tool and the user's request. No
-    second opinion is requested about the lookup.
+    """The prompt for the second opinion on a looked-up tool contains only this tool and the user's request. No opinion
+    is requested on the look-up itself.
     """
     seen, script, job = play(
         FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
@@ -99,7 +99,9 @@ def test_lookups_and_retries_are_counted_separately() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_lookup_without_remaining_time_is_an_error(stream: bool) -> None:
-    """If no time is left for another round after a lookup, the client receives an error instead of an empty answer."""
+    """If the time limit does not allow another round after a look-up, the client receives an error instead of an empty
+    answer.
+    """
     assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
 
 
@@ -131,8 +133,8 @@ def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
 
 
 def test_tool_called_before_is_judged_as_usual() -> None:
-    """An invalid call to a tool that has been called before is an error instead of a lookup, because the model has
-    already seen the tool's entry.
+    """If a tool has been called before, the model has already seen its catalog entry. An invalid call to it is then an
+    error instead of a look-up.
     """
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
@@ -152,8 +154,8 @@ def test_lookup_with_invalid_arguments_is_text() -> None:
 
 
 def test_requests_that_can_have_further_rounds() -> None:
-    """A request can have further rounds if its tools exceed the catalog budget, if it allows calls, and if it requests
-    only one choice.
+    """A request can have further rounds for look-ups if its tools exceed the catalog budget, if calls are allowed, and
+    if it requests a single choice.
     """
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
     other = {"type": "function", "function": {"name": "g"}}

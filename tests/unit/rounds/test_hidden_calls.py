@@ -11,8 +11,8 @@ def pair(text: str = "x") -> Called:
 
 
 def test_calls_are_found_by_their_conversation() -> None:
-    """Hidden calls are found by a key for their conversation. New calls for a conversation replace the stored ones. For
-    an unknown conversation, no calls are found.
+    """Hidden calls are found by a key for their conversation. New calls replace the stored calls of the conversation.
+    An unknown key returns no calls.
     """
     hidden = HiddenCalls()
     hidden.put(b"a", [pair("x")], "me")
@@ -39,7 +39,7 @@ def test_stored_calls_are_limited() -> None:
 
 
 def test_client_evicts_only_its_own_entries() -> None:
-    """If a client stores too much, only entries of this client are dropped."""
+    """If a client stores too many calls, only entries of this client are dropped."""
     hidden = HiddenCalls()
     hidden.put(b"mine", [pair()], "me")
     for number in range(MAX_ANSWERS + 10):

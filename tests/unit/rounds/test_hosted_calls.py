@@ -1,6 +1,4 @@
-"""Tests for MCP calls that toolsim runs during an answer. Requests and answers are processed as usual, but the MCP
-servers are simulated.
-"""
+"""Tests for MCP calls that toolsim runs during an answer. Only the MCP servers and the model are simulated."""
 
 from __future__ import annotations
 
@@ -42,7 +40,9 @@ def block(name: str, **arguments: Any) -> str:
 
 
 class Servers:
-    """Simulated servers. Each call returns its tool and arguments, but the server with the label ``gone`` fails."""
+    """Simulated MCP servers. The output of a call repeats its tool and arguments. The server with the label ``gone``
+    fails.
+    """
 
     def __init__(self, gone: str = "") -> None:
         self.gone = gone
@@ -96,7 +96,7 @@ def job_of(
 def play(
     *texts: str | bytes | None, backend: ApiName = "chat", gone: str = "", **more: Any
 ) -> tuple[Any, Script, Any, RunnerJob]:
-    """Play one turn. Return the answer as the client receives it, the script, the servers and the job."""
+    """Play one turn. Return the answer that the client receives, the model's script, the MCP servers and the job."""
     script, servers = Script(texts, backend), Servers(gone)
     job = job_of(script, servers, **more)
     status, chunks = asyncio.run(run(job))
@@ -112,7 +112,7 @@ def kinds(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_is_run_and_answered(backend: ApiName) -> None:
-    """The client receives the servers' tool lists, the call with its output, and the model's answer. In the second
+    """The client receives the MCP servers' tool lists, the call with its output, and the model's answer. In the second
     round, the model sees the call and its output.
     """
     answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
@@ -132,8 +132,8 @@ def test_call_is_run_and_answered(backend: ApiName) -> None:
 
 
 def test_calls_can_be_watched() -> None:
-    """A watcher observes each call that is run, with its server, item and outcome. It does not observe calls that are
-    withheld.
+    """A watcher receives each call that is run, with its MCP server, item ID and outcome. It does not receive calls
+    that are not run.
     """
     seen: list[tuple[str, str, str, str]] = []
 
@@ -153,7 +153,7 @@ def test_calls_can_be_watched() -> None:
 
 
 def test_tool_lists_come_first() -> None:
-    """The MCP tool lists come first in an answer, even if the backend's stream has no opening event."""
+    """The client receives the MCP tool lists first, even if the backend's stream has no opening event."""
     _, stream = backend_answer("responses", True, ["It is so."])
     frames = [frame for frame in stream.split(b"\n\n") if b"response.created" not in frame]
     assert len(frames) < len(stream.split(b"\n\n"))
@@ -162,8 +162,8 @@ def test_tool_lists_come_first() -> None:
 
 
 def test_mcp_call_needs_no_second_opinion() -> None:
-    """An MCP call runs without a second opinion. A client call in the same round is dropped if the second opinion
-    refuses the call.
+    """An MCP call runs without a second opinion. A call to a client's tool in the same round is dropped if the opinion
+    is negative.
     """
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)
@@ -197,8 +197,8 @@ def test_chat_client_receives_only_text(stream: bool) -> None:
 
 
 def test_next_chat_turn_includes_hidden_calls() -> None:
-    """In the next turn by the same owner, the model sees the hidden MCP calls and their outputs. In a turn by another
-    owner, it does not.
+    """Chat completions clients do not see MCP calls. In the next turn of the same owner, the model nevertheless sees
+    these calls and their outputs. In a turn of another owner, it does not.
     """
     mcp_context = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
@@ -217,8 +217,8 @@ def test_next_chat_turn_includes_hidden_calls() -> None:
 
 
 def test_similar_chats_do_not_share_hidden_calls() -> None:
-    """Chats that begin with the same question are distinguished by the model's answers. An answer that the client
-    invents matches no hidden calls.
+    """Chats that begin with the same question are distinguished by the model's answers. If the client changes such an
+    answer, no hidden calls are found.
     """
     mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):
@@ -244,8 +244,8 @@ def test_streamed_answer_equals_the_non_streamed() -> None:
 
 
 def test_mcp_and_client_calls_share_a_round() -> None:
-    """If a round contains an MCP call and a client call, the MCP call is run, and the client call ends the answer. The
-    next request's history contains both calls.
+    """If a round contains both an MCP call and a call to the client's tool, the MCP call is run, and the client's call
+    ends the answer. The history of the next request contains both calls.
     """
     text = block("free__read", a=1) + block("echo", b=2)
     answer, script, _, _ = play(text)
@@ -287,7 +287,7 @@ def test_failed_call_is_reported_to_the_model() -> None:
 
 
 def test_call_runs_only_after_an_approval() -> None:
-    """A call that requires approval runs only if the same owner approves it. It runs only once, with the original
+    """A call that requires approval runs only after its owner has approved it. It runs only once, with the original
     arguments.
     """
     answer, script, servers, job = play(block("shy__read", a=1))
@@ -305,7 +305,7 @@ def test_call_runs_only_after_an_approval() -> None:
     assert kinds(answer) == ["mcp_call", "message"]
     assert answer["output"][0]["approval_request_id"] == asked["id"]
     assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
-    # Send the same request a second time, and then the continued conversation.
+    # First, send the same request again. Then, send a request that continues the conversation.
     _, script, servers, job = play("Again.", input=history)
     assert servers.calls == []
     assert "it was already used" in str(script.asked[0])
@@ -318,8 +318,8 @@ def test_call_runs_only_after_an_approval() -> None:
 
 @pytest.mark.parametrize("later", [True, False])
 def test_repeated_decision_counts_once(later: bool) -> None:
-    """If a request contains two decisions about a call, the first one counts, and the model sees the call's output only
-    once.
+    """If a request contains two decisions about the same call, the first decision applies, and the model sees the
+    output of the call only once.
     """
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
@@ -357,7 +357,9 @@ def test_refusal_is_passed_to_the_model() -> None:
     ids=["denied", "no such server", "no longer among the server's allowed tools"],
 )
 def test_permissions_are_checked_when_a_call_runs(withdrawn: dict[str, Any]) -> None:
-    """The operator's permissions are checked again when an approved call is about to run."""
+    """The operator can withdraw a permission while a call awaits approval. The permissions are therefore checked again
+    before the approved call runs.
+    """
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
@@ -370,8 +372,8 @@ def test_permissions_are_checked_when_a_call_runs(withdrawn: dict[str, Any]) -> 
 
 @pytest.mark.parametrize(("hosts", "runs"), [(("docs.example",), 1), (("other.example",), 0)])
 def test_host_must_still_be_allowed_when_a_call_runs(hosts: tuple[str, ...], runs: int) -> None:
-    """If the request declared the MCP server, an approved call runs only if the operator still allows the server's
-    host.
+    """If the request itself declared the MCP server, an approved call runs only if the operator still allows the
+    server's host.
     """
     brought = {"type": "mcp", "server_label": "docs", "server_url": "https://docs.example/mcp"}
     mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
@@ -384,7 +386,7 @@ def test_host_must_still_be_allowed_when_a_call_runs(hosts: tuple[str, ...], run
 
 
 def test_unknown_approval_is_a_400() -> None:
-    """A response to an unknown approval request is refused with status 400."""
+    """If a client approves or refuses an unknown approval request, it receives status 400."""
     no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     (status, data), script, _, _ = play("Well.", input=[{"role": "user", "content": "hi"}, no])
     assert (status, script.asked) == (400, [])
@@ -392,7 +394,9 @@ def test_unknown_approval_is_a_400() -> None:
 
 
 def test_chat_client_cannot_approve() -> None:
-    """With chat completions, a call that requires approval is not run, and the model sees the reason."""
+    """A chat completions client cannot approve calls. A call that requires approval is not run, and the model sees the
+    reason.
+    """
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
@@ -402,8 +406,8 @@ def test_chat_client_cannot_approve() -> None:
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("approve", [True, False, None])
 def test_operator_decides_during_the_answer(approve: bool | None, client: ApiName) -> None:
-    """The answer waits for the operator's decision, with either API. The call runs only if the operator approves it
-    before the timeout.
+    """With either API, the answer waits for the operator's decision about a call. The call runs only if the operator
+    approves it before the timeout.
     """
 
     async def answered() -> tuple[Servers, Script]:
@@ -427,7 +431,7 @@ def test_operator_decides_during_the_answer(approve: bool | None, client: ApiNam
 
 
 def test_last_round_forbids_calls() -> None:
-    """In the last round, the model must not call tools, so it has to answer. The number of calls is limited as well."""
+    """In the last round, tools are forbidden, so that the model has to answer. The number of calls is also limited."""
     call = block("free__read")
     answer, script, servers, job = play(call, call, "Enough.", bounds=RoundLimits(rounds=3))
     assert len(servers.calls) == 2
@@ -443,8 +447,8 @@ def test_last_round_forbids_calls() -> None:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
 def test_required_call_is_made_once(choice: Any) -> None:
-    """If the client requires a call, the requirement applies only until a call has been run. The model can then answer
-    with text.
+    """If the client requires a call, this applies only until a call has been run. Afterward, the model can answer with
+    text.
     """
     _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
     assert len(servers.calls) == 1
@@ -452,7 +456,7 @@ def test_required_call_is_made_once(choice: Any) -> None:
 
 
 def test_denied_server_tool_is_not_run() -> None:
-    """An MCP server's tool that the operator has denied is neither shown to the model nor run."""
+    """If the operator has denied a tool on an MCP server, it is neither shown to the model nor run."""
     policy = Policy(tool_denylist=frozenset({"free__drop"}))
     answer, script, _, _ = play("Well.", policy=policy)
     assert "free__drop" not in str(script.asked[0])
@@ -465,8 +469,8 @@ def test_denied_server_tool_is_not_run() -> None:
 @pytest.mark.parametrize("denied", ["drop", "free__drop"])
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_call_of_a_denied_server_tool_is_not_passed_on(denied: str, backend: ApiName) -> None:
-    """A structured call to a denied server tool is neither run nor sent to the client. The denylist can contain the
-    tool's prefixed or original name.
+    """A structured call to a denied MCP tool is neither run nor sent to the client. The denylist can contain the name
+    of the tool with or without its prefix.
     """
     policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
     stream = BODIES[backend]([Emitted("free__drop", "{}")], "tool_calls")
@@ -477,9 +481,7 @@ def test_call_of_a_denied_server_tool_is_not_passed_on(denied: str, backend: Api
 
 
 def test_allowlist_accepts_original_tool_names() -> None:
-    """The allowlist can contain the original name of a server's tool instead of the prefixed name that the model
-    sees.
-    """
+    """The allowlist can contain the original name of an MCP tool instead of the prefixed name that the model sees."""
     policy = Policy(tool_allowlist=frozenset({"read"}))
     _, script, servers, _ = play(block("free__read"), "Well.", policy=policy)
     assert "free__read" in str(script.asked[0])
@@ -488,8 +490,8 @@ def test_allowlist_accepts_original_tool_names() -> None:
 
 
 def test_renamed_server_tool_keeps_its_name() -> None:
-    """If a server's tool was renamed because its name was taken, its calls keep the new name in the history, so that
-    they are not mistaken for calls to the client's function.
+    """If the name of an MCP tool was already taken, the tool is renamed. Its calls keep the new name in the history, so
+    that they are not mistaken for calls to the client's function.
     """
     tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in ("free__read", "shy__gone")]
     answer, script, *_ = play(block("free__read_2", a=1), "It is so.", tools=tools)
@@ -504,7 +506,7 @@ def test_renamed_server_tool_keeps_its_name() -> None:
 
 
 def test_server_in_the_request_is_used() -> None:
-    """A request can declare an MCP server on a host that the operator allows. The server's tools are run, and its
+    """A request can declare an MCP server on a host that the operator allows. The tools of the server are run, and its
     secrets do not appear in the answer.
     """
     mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
@@ -531,8 +533,8 @@ def test_failed_round_ends_the_answer() -> None:
 
 
 def test_invalid_call_next_to_a_valid_one_is_not_retried() -> None:
-    """If a round contains an invalid call and a valid MCP call, the invalid call is not retried separately. The next
-    round shows the output of the valid call.
+    """If a round contains an invalid call and a valid MCP call, there is no separate retry of the invalid call. The
+    next round shows the output of the valid call.
     """
     bad = block("add", a="x")
     answer, script, servers, _ = play(block("free__read") + bad, "So.", policy=Policy(retry=2))
@@ -566,7 +568,7 @@ SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiName) -> None:
-    """If arguments are streamed incrementally, an MCP call is run once it is complete. Client calls in the same answer
+    """If arguments are streamed incrementally, an MCP call runs as soon as it is complete. Calls to the client's tools
     are still streamed.
     """
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
@@ -584,12 +586,12 @@ def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiNa
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_broken_client_call_makes_the_answer_incomplete(client: ApiName, backend: ApiName) -> None:
-    """If a client call breaks off after its start has been sent, the outputs of MCP calls are still sent, and the
-    answer ends as incomplete.
+    """If a call to the client's tool breaks off after its beginning has been sent, the outputs of MCP calls are still
+    sent, and the answer ends as incomplete.
     """
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
-    # With a chat backend, only the start of the first call is sent early.
+    # With a chat completions backend, only the beginning of the first call is sent before the call is complete.
     for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
         stream = BODIES[backend](steps, "length")
         data, _, servers, _ = play(stream, "So.", client=client, backend=backend, stream=True, policy=STREAMED)

@@ -13,7 +13,7 @@ from tornado.web import Application
 
 
 class Slow(StreamHandler):
-    """A handler that refuses a request, raises an exception, or never answers, depending on the path."""
+    """A handler that refuses the request, raises an exception, or never answers, depending on the path."""
 
     def initialize(self, running: set[asyncio.Task[None]], began: asyncio.Event) -> None:
         self.running = running
@@ -41,7 +41,7 @@ async def served() -> AsyncIterator[tuple[str, set[asyncio.Task[None]], asyncio.
 
 
 async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """A refused request is answered with the error's status, Retry-After header and body."""
+    """If a handler refuses a request, the answer has the error's status, Retry-After header and body."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/refused")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")

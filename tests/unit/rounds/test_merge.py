@@ -30,7 +30,7 @@ def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls
 
 
 def test_answer_has_one_opening_event() -> None:
-    """If an answer takes several rounds, only the first round's opening event is emitted."""
+    """The merged answer contains only the opening event of the first round."""
     assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
 
 
@@ -46,8 +46,8 @@ def test_text_of_a_further_round_starts_a_paragraph() -> None:
 
 
 def test_calls_are_numbered_and_not_repeated() -> None:
-    """A call that repeats a call from an earlier round is dropped, but repeated calls within a round are kept. The
-    calls are numbered consecutively.
+    """Calls are numbered consecutively across rounds. A call from an earlier round is dropped if it is repeated, but
+    repeated calls within a round are kept.
     """
     repeated = merge(whole_call(7), [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")])
     assert repeated == [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")]
@@ -61,8 +61,8 @@ def test_text_after_calls_is_not_sent_to_chat_clients() -> None:
 
 
 def test_answer_with_calls_ends_with_tool_calls() -> None:
-    """The finish reason is "tool_calls" if and only if the answer contains calls. The usage is the sum over all rounds
-    that report it.
+    """The merged answer has the finish reason "tool_calls" if and only if it contains calls. Its usage is the sum over
+    all rounds that report usage.
     """
     ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
     assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
@@ -75,8 +75,8 @@ def test_answer_with_calls_ends_with_tool_calls() -> None:
 
 
 def test_broken_call_makes_the_answer_incomplete() -> None:
-    """If a call breaks off after its start was emitted, the answer ends as incomplete. A call that repeats an earlier
-    call and breaks off is not emitted at all.
+    """If a call breaks off after its beginning has been sent, the answer ends as incomplete. A call that repeats an
+    earlier one is not sent at all.
     """
     broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
     assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
@@ -94,7 +94,7 @@ def test_call_limit_applies_across_rounds() -> None:
 
 
 def test_rewound_round_continues_without_a_paragraph() -> None:
-    """After the merger is rewound to the previous round, text continues that round's text without a paragraph break."""
+    """After ``rewind``, text continues the text of the previous round without starting a new paragraph."""
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
     merger.next_round()
@@ -111,8 +111,8 @@ ROUNDS = st.lists(
 
 @given(ROUNDS, st.booleans())
 def test_call_numbers_increase(rounds: list[list[str]], follows: bool) -> None:
-    """Calls are emitted in order, with increasing numbers. A call that repeats a call from an earlier round is
-    dropped.
+    """The calls of all rounds are emitted in order, with increasing numbers. A call that repeats a call from an earlier
+    round is dropped.
     """
     events: list[list[ClientEvent]] = []
     for words in rounds:

@@ -1,4 +1,4 @@
-"""Tests for second opinions on calls: which calls the client receives, and how refused calls are replaced with text."""
+"""Tests for second opinions on calls: which calls the client receives, and how text replaces refused calls."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_two_refusals_drop_a_call(
     backend: ApiName,
     stream: bool,
 ) -> None:
-    """A call is dropped only if two second opinions in a row are "no". If no other call remains, the model is prompted
-    for text instead.
+    """A call is dropped only after two negative opinions. If no other call remains, the model is asked for text
+    instead.
     """
     seen, script, job = play(*texts, client=client, backend=backend, stream=stream)
     report = job.report
@@ -128,10 +128,11 @@ INVENTED = ["SECOND_OPINION:greet"]
         ([GREETING, "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"```json\n[\n  {GREETING}\n]\n```", "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"[{GREETING}]", "Hello!"], [["text", "Hello!"]], INVENTED),
-        # Text is requested only once. If this round fails, the original answer is kept.
+        # The model is asked for text only once. If this round fails, the original answer is kept.
         ([GREETING, GREETING], [["text", GREETING]], INVENTED),
         ([GREETING, None], [["text", GREETING]], []),
-        # An invented call next to other text, and JSON that is not a call, are emitted unchanged.
+        # Text around an invented call is not removed, and neither is JSON that is not a call. In both cases, the answer
+        # is unchanged.
         ([f"{GREETING} is how to greet."], [["text", f"{GREETING} is how to greet."]], []),
         ([f"Hello! {GREETING}"], [["text", f"Hello! {GREETING}"]], []),
         (['{"name": "Ada", "age": 36}'], [["text", '{"name": "Ada", "age": 36}']], []),
@@ -140,8 +141,8 @@ INVENTED = ["SECOND_OPINION:greet"]
 def test_invented_call_is_replaced_by_text(
     texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
 ) -> None:
-    """If the ``second_opinion`` option is "on" or "undeclared", an invented call is replaced with text. No second
-    opinion on the call is requested.
+    """With ``second_opinion`` set to ``on`` or ``undeclared``, a call to an undeclared tool is replaced with text. No
+    opinion on such a call is requested.
     """
     seen, script, job = rounds.play(*texts, client=client, backend=client, stream=stream, policy=policy)
     assert seen.items == items
@@ -150,8 +151,8 @@ def test_invented_call_is_replaced_by_text(
 
 
 def test_undeclared_value_accepts_declared_calls() -> None:
-    """If the ``second_opinion`` option is "undeclared", no second opinion is requested on calls to declared tools or on
-    JSON that the client requested.
+    """With ``second_opinion=undeclared``, no opinion is requested on calls to declared tools, or on JSON that the
+    client requested.
     """
     policy = replace(ON, second_opinion="undeclared")
     seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
@@ -162,8 +163,8 @@ def test_undeclared_value_accepts_declared_calls() -> None:
 
 
 def test_question_contains_only_the_tool_and_the_request() -> None:
-    """The first second-opinion question contains only the tool and the user's request. If the model answers "no" to
-    both questions, a round without tools requests text.
+    """The prompt for a second opinion contains only the tool and the user's request. After two negative opinions, a
+    round without tools requests text.
     """
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
     _, script, job = play(ECHO_CALL, "No", "No", "A word.", client="chat", messages=words)
@@ -180,8 +181,8 @@ def test_question_contains_only_the_tool_and_the_request() -> None:
 
 
 def test_required_calls_need_no_second_opinion() -> None:
-    """No second opinion is requested if ``second_opinion`` is off, if the request requires or forbids a call, or if its
-    last message is a tool output.
+    """If the option is off, no opinion is requested. The same applies to required or named calls, and to calls after a
+    tool output.
     """
 
     def wants(policy: Policy = ON, **more: Any) -> bool:
@@ -202,8 +203,8 @@ def test_required_calls_need_no_second_opinion() -> None:
 
 @pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
 def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
-    """Each second-opinion question counts as a round. If no further round would be left after the question, the call is
-    made without an opinion.
+    """Each second opinion counts as a round. If no further round would be left after it, the call is sent without an
+    opinion.
     """
     seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(rounds=rounds))
     assert len(script.asked) == asked
@@ -214,7 +215,7 @@ def test_question_needs_a_remaining_round(rounds: int, asked: int) -> None:
 
 
 def test_second_opinions_do_not_use_up_retries() -> None:
-    """Second opinions do not count as retries. If a retry follows, its round takes the verdicts into account."""
+    """Second opinions do not count as retries. If a retry follows, its prompt takes the verdicts into account."""
     both = replace(ON, retry=1)
     seen, script, job = play(ECHO_CALL + BAD, "no", "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
     assert seen.items == [ADD]
@@ -229,7 +230,7 @@ def test_second_opinions_do_not_use_up_retries() -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
-    """If all calls are refused, the finish reason is not "tool_calls", even if the following round fails."""
+    """If all calls are refused, the finish reason is not "tool_calls", even if the round that follows fails."""
     both = replace(ON, retry=1, strict_policy="message")
     seen, _, job = play(ECHO_CALL + BAD, "no", "no", None, client=client, policy=both)
     assert [kind for kind, _ in seen.items] == ["text"]
@@ -244,7 +245,7 @@ def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
 
 
 def test_xml_text_of_a_refused_call_is_dropped() -> None:
-    """In ``obsidian-xml`` mode, the XML text for a refused call is dropped together with the call."""
+    """In obsidian-xml mode, if a call is refused, the XML text for the call is dropped as well."""
     policy = replace(ON, output_mode="obsidian-xml")
     seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "no", "yes", client="chat", policy=policy)
     (_, text), *calls = seen.items
@@ -256,8 +257,8 @@ def test_xml_text_of_a_refused_call_is_dropped() -> None:
 
 
 def test_text_after_a_refused_call_is_dropped() -> None:
-    """If a second opinion refuses a call, text after the call is dropped, because it presupposes the call's output.
-    Text after an accepted call is kept.
+    """Text after a refused call is dropped, because it assumes that the call was made. Text after an accepted call is
+    kept.
     """
     seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "no", "Words.")
     assert seen.items == [["text", "Words."]]
@@ -300,7 +301,7 @@ def test_any_answer_is_read_without_an_exception(text: str) -> None:
 
 
 def test_content_of_the_question() -> None:
-    """The second-opinion question contains the tool with its parameter names, and the user's latest messages. Long
+    """The prompt for a second opinion contains the tool with its parameter names, and the user's latest messages. Long
     messages are shortened.
     """
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
@@ -322,7 +323,7 @@ CALL: list[ClientEvent] = [CallStarted(1, "echo"), CallDelta("{}"), CallEnded()]
 
 
 async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = None, poses: bool = True) -> Any:
-    """Request a second opinion from ``ask`` on a call to ``echo``, and return the outcome."""
+    """Request a second opinion on a call to ``echo`` by calling ``ask``, and return the outcome."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, ask, report or Report(), patience=patience)
     assert opinion.take([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
     assert opinion.take([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
@@ -333,7 +334,9 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
 
 
 async def test_slow_question_is_abandoned() -> None:
-    """If a second opinion takes too long, its round is closed, which stops the model, and the call is made."""
+    """If a second opinion takes too long, its round is closed, which stops the model, and the call is sent without an
+    opinion.
+    """
     closed: list[bool] = []
 
     async def ask(_: Round) -> AsyncGenerator[object]:
@@ -351,7 +354,7 @@ async def test_slow_question_is_abandoned() -> None:
 
 
 async def test_truncated_opinion_is_ignored() -> None:
-    """If the round with a second opinion breaks off, the opinion is ignored, because its text might have continued
+    """If the round for a second opinion breaks off, the opinion is ignored, because its text might have continued
     differently.
     """
 
@@ -370,7 +373,7 @@ async def test_truncated_opinion_is_ignored() -> None:
 
 
 async def test_output_after_a_refused_call_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The output after a refused call is processed in linear time, and the call is converted to text at most once."""
+    """Output that follows a refused call is processed in linear time. The call is converted to text at most once."""
     thoughts = [ReasoningDelta("hm") for _ in range(5_000)]
     texts = [TextDelta(f" {number}") for number in range(5_000)]
     written = list[str]()
@@ -392,7 +395,7 @@ async def test_output_after_a_refused_call_takes_linear_time(monkeypatch: pytest
 
 
 async def test_failed_round_releases_withheld_calls() -> None:
-    """If a round fails, its withheld calls are released unchanged, and no second opinion is requested."""
+    """If the round with the calls fails, they are sent unchanged, and no second opinion is requested."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
     opinion.take(CALL)
     assert list(opinion.release().passed) == CALL

@@ -23,9 +23,7 @@ def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", partial_call: str = ""
 
 
 def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
-    """Return the first round and, for each fault, the round that follows it, or None if no further round is
-    possible.
-    """
+    """Return the first round and the round that follows each fault. A round is None if the limits do not allow it."""
     rounds: list[Round | None] = [course.first()]
     for fault in faults:
         before = rounds[-1]
@@ -50,14 +48,16 @@ def test_number_of_retries_is_limited() -> None:
 
 
 def test_unknown_tool_is_retried_once() -> None:
-    """With ``unknown_tool=retry``, a call to an unknown tool is retried once. Other faults are not retried."""
+    """With ``unknown_tool=retry``, there is one retry after a call to an unknown tool. There are no retries after other
+    faults.
+    """
     rounds = run(RoundPlanner(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), RoundLimits()), retry())
     assert [each and each.retries_allowed for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
 def test_format_retries_are_counted_separately() -> None:
-    """A retry because of the answer's format does not count as a retry of a call. If the conversation ends with a tool
-    output, this retry withholds the tools.
+    """A retry that corrects the format of an answer does not count as a retry of a call. If the conversation ends with
+    a tool output, this retry has no tools.
     """
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
@@ -70,8 +70,8 @@ def test_format_retries_are_counted_separately() -> None:
 
 
 def test_text_is_requested_once_for_an_invented_call() -> None:
-    """If ``second_opinion`` is "on" or "undeclared", and if another round is allowed, an invented call causes a single
-    round without tools, which requests text.
+    """With ``second_opinion`` set to ``on`` or ``undeclared``, a call to an undeclared tool is followed by one round
+    without tools, which requests text. The round must be within the limits.
     """
     for value in ("undeclared", "on"):
         first, second = run(
@@ -87,8 +87,8 @@ def test_text_is_requested_once_for_an_invented_call() -> None:
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
 def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
-    """The request for a further round contains the client's messages, then the model's text and toolsim's reply for
-    each earlier round.
+    """The request for a further round contains the client's messages. For each earlier round, the model's text and
+    toolsim's reply follow.
     """
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
     _, second, third = run(
@@ -106,8 +106,8 @@ def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
 
 
 def test_empty_answer_is_retried_once_without_tools() -> None:
-    """An empty answer is retried once, in addition to other retries. The retry has no tools unless ``fix_empty_final``
-    is ``with_tools``.
+    """There is one retry after an empty answer, in addition to other retries. It has no tools unless the option has the
+    value ``with_tools``.
     """
     policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
@@ -140,7 +140,7 @@ def test_limits_prevent_a_further_round(bounds: RoundLimits, used: dict[str, Any
 
 
 def test_last_allowed_round_permits_no_retry() -> None:
-    """If only one round is allowed, it permits no retries, so its answer is final."""
+    """If only one round is allowed, its answer is final, so it permits no retries."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
 
@@ -160,8 +160,8 @@ def test_last_allowed_round_permits_no_retry() -> None:
     ],
 )
 def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
-    """The runner for several rounds is used only if a further round might be necessary. It is never used for requests
-    with several choices.
+    """A request uses several rounds only if a further round might become necessary, and never if it has several
+    choices.
     """
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
 
@@ -179,14 +179,16 @@ def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str,
     ],
 )
 def test_requests_that_can_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
-    """MCP tools can be offered only if the request allows calls and a single choice, and if two rounds are allowed."""
+    """MCP tools can be offered only if the request allows calls, has a single choice, and can have at least two
+    rounds.
+    """
     assert may_be_hosted(CHAT.read(BODY | change), policy, RoundLimits(rounds=rounds)) is may
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
-    """After an error that concerns the key, payment, the model or rate limits, the request is not retried without
-    tools.
+    """Errors about the API key, payment, the model or rate limits are unrelated to tools. The request is not retried
+    without tools after such an error.
     """
     course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None
@@ -199,7 +201,7 @@ def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
 
 
 def test_second_opinion_counts_as_a_round() -> None:
-    """A request for a second opinion counts as a round and permits no retries. It is possible only if another round is
+    """A second opinion counts as a round, in which no retries are permitted. It is possible only if another round is
     left after it.
     """
     course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), RoundLimits(rounds=4))
@@ -223,8 +225,8 @@ def test_second_opinion_counts_as_a_round() -> None:
 
 
 def test_calls_that_need_a_second_opinion() -> None:
-    """The runner for several rounds is used for second opinions if the model can choose whether to call a tool, and the
-    last message is the user's.
+    """A second opinion can be requested only if the model is free to choose whether it calls a tool, and if the last
+    message is from the user.
     """
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)

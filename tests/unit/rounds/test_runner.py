@@ -1,5 +1,5 @@
-"""Tests for the runner, which merges the answers of several rounds into one. The official OpenAI client parses the
-result.
+"""Tests for the runner, which merges the answers of several rounds. The official OpenAI client parses the merged
+answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ play = partial(rounds.play, policy=RETRY)
 @pytest.mark.parametrize("client", API_NAMES)
 def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: bool) -> None:
     """After an invalid call, the model sees the reason and tries again. The client receives the valid call and the
-    usage of both rounds.
+    total usage of both rounds.
     """
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
     assert seen.items == [["text", "Well.\n"], ADD]
@@ -46,7 +46,7 @@ def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: boo
     assert job.report.retries == ["SCHEMA_MISMATCH:add"]
     assert job.report.calls == ["add"]
     assert job.report.tool_call_ids == seen.ids
-    assert seen.usage == (7 if stream else 14)  # If a stream is cut off, it does not report its usage.
+    assert seen.usage == (7 if stream else 14)  # A stream that is cut off does not report its usage.
     assert job.report.error is None
 
 
@@ -65,7 +65,9 @@ def test_retried_call_is_returned(client: ApiName, backend: ApiName, stream: boo
     ],
 )
 def test_emitted_output_is_not_retracted(texts: tuple[str | None, ...], items: list[Any]) -> None:
-    """Output that has been sent to the client is not retracted. If a call is never corrected, it is sent as text."""
+    """Output that has been sent to the client is not retracted. If an invalid call is never corrected, it is sent as
+    text.
+    """
     for client in API_NAMES:
         for stream in (True, False):
             # The tools are not strict, so an invalid call becomes text.
@@ -79,7 +81,7 @@ def test_emitted_output_is_not_retracted(texts: tuple[str | None, ...], items: l
 
 
 def test_repeated_strict_violation_is_an_error() -> None:
-    """If the call in the last retry still violates a strict schema, the answer ends with an error."""
+    """If a strict schema is still violated after the last retry, the answer ends with an error."""
     seen, script, job = play(BAD, BAD, policy=Policy(retry=1))
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == 2
@@ -88,9 +90,7 @@ def test_repeated_strict_violation_is_an_error() -> None:
 
 @pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
 def test_limits_prevent_a_retry(bounds: RoundLimits) -> None:
-    """If the limit on rounds, time or text is reached, the call is not retried, and the client receives the error that
-    the call caused.
-    """
+    """If a limit has been reached, there is no retry. The client receives the error that the call caused."""
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == (2 if bounds.rounds == 2 else 1)
@@ -104,7 +104,7 @@ def test_failed_retry_returns_the_first_output() -> None:
 
 
 def test_refusal_of_the_first_round_is_the_answer() -> None:
-    """If the backend refuses the first round, the client receives the backend's status and body."""
+    """If the backend refuses the first round, the client receives the backend's status and response body."""
     script = Script([None], "chat")
     job = job_of(script, "chat", True, RETRY, RoundLimits())
     assert asyncio.run(run(job)) == (503, [b'{"error": {}}'])
@@ -131,8 +131,8 @@ def test_provider_error_is_retried_without_tools() -> None:
 
 
 def test_missing_required_call_is_retried() -> None:
-    """If the model writes text although a call is required, the client receives the text, and the model is prompted
-    again for the call.
+    """If the model writes text although a call is required, the client receives the text, and the model is asked for
+    the call.
     """
     seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
     assert seen.items == [["text", "I would rather not."], ADD]
@@ -142,8 +142,8 @@ def test_missing_required_call_is_retried() -> None:
 
 
 def test_empty_answer_after_an_output_is_retried() -> None:
-    """With ``fix_empty_final=on``, an empty answer to a tool output is retried once, with an additional line in the
-    prompt and without tools.
+    """If the answer after a tool output is empty, it is retried once. The retry uses the prompt from the option and has
+    no tools.
     """
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
@@ -162,7 +162,7 @@ def test_empty_answer_after_an_output_is_retried() -> None:
 
 
 def test_closing_the_answer_closes_the_round() -> None:
-    """If the answer is closed early, the backend's round is closed as well."""
+    """If the client's answer is closed early, the round at the backend is closed as well."""
 
     async def leave() -> Script:
         script = Script([GOOD], "chat")
@@ -191,10 +191,10 @@ SAID = st.lists(
 def test_streamed_and_non_streamed_answers_are_equal(
     texts: list[str | None], client: ApiName, backend: ApiName, policy: Policy, choice: str, size: int
 ) -> None:
-    """For any sequence of rounds, an official client accumulates the same answer from a stream as from a non-streamed
-    answer.
+    """For any sequence of rounds, an official client reads the same answer with and without streaming.
 
-    The client's accumulator checks that no sequence number is missing, and that items and deltas arrive in order.
+    When streaming, the client also checks that sequence numbers are complete, and that items and deltas arrive in
+    order.
     """
     both = []
     for stream in (True, False):

@@ -49,7 +49,7 @@ def block(name: str, **arguments: Any) -> str:
 
 
 class Pool:
-    """Simulated MCP servers, each with a search tool and a tool that adds."""
+    """Simulated MCP servers. Each server has a search tool and a tool that adds numbers."""
 
     def __init__(self, output: str | None = None) -> None:
         self.output = json.dumps({"results": FOUND}) if output is None else output
@@ -92,7 +92,7 @@ def play(
     serves: bool = True,
     **mcp_context: Any,
 ) -> tuple[dict[str, Any], Script, RunnerJob]:
-    """Play one turn. Return the answer as validated by the SDK's types, the script and the job."""
+    """Play one turn. Return the answer after validation with the SDK's types, the model's script, and the job."""
     script, api = Script(texts, backend), APIS[client]
     policy = replace(policy or Policy(), backend=backend)
     body = {**body, "stream": stream}
@@ -141,7 +141,7 @@ def answer_of(client: ApiName, data: bytes) -> dict[str, Any]:
 
 
 def without_ids(value: Any) -> Any:
-    """Return an answer without IDs and other fields that differ between runs."""
+    """Return an answer without IDs and other fields that differ from run to run."""
     changing = ("id", "created_at", "completed_at", "tool_use_id", "item_id", "stop_details", "caller")
     if isinstance(value, dict):
         kept = {key: without_ids(each) for key, each in value.items() if key not in changing}
@@ -150,7 +150,7 @@ def without_ids(value: Any) -> Any:
 
 
 def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the conversation's next request, in which the client repeats the previous answer."""
+    """Return the next request in the conversation, in which the client sends back the previous answer."""
     said = {"role": "user", "content": "And now?"}
     if client == "responses":
         return {**body, "input": [*body["input"], *answer["output"], said]}
@@ -158,7 +158,7 @@ def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> 
 
 
 def begins_with(prompt: list[Any], before: list[Any]) -> bool:
-    """Return whether a prompt begins with the entire previous prompt."""
+    """Return whether a prompt begins with a complete copy of the previous prompt."""
     *same, last = before
     shown, continued = json.dumps(last), json.dumps(prompt[len(same)])
     text = last["content"] if isinstance(last["content"], str) else last["content"][-1]["text"]
@@ -233,7 +233,9 @@ def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream:
 
 @each("client", SHOWN)
 def test_excluded_domains_are_filtered(client: ApiName) -> None:
-    """Search results from a domain that the client excludes are shown neither to the client nor to the model."""
+    """If the client excludes a domain, search results from this domain are shown neither to the client nor to the
+    model.
+    """
     allowed = {"allowed_domains": ["example.net"]}
     tool = WEB[client] | ({"filters": allowed} if client == "responses" else allowed)
     asked = (block("web_search", query="x"), "So.")
@@ -277,9 +279,7 @@ def test_failed_search_is_shown_to_the_model(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_missing_search_tool_is_reported(client: ApiName) -> None:
-    """If the MCP server does not have the configured search tool, the report contains the server and the name of the
-    tool.
-    """
+    """If the MCP server does not have the configured search tool, the report names the server and the tool."""
     wrong = replace(SEARCHER, web_search="fnd")
     asked = (block("web_search", query="x"), "I cannot.")
     answer, _, job = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": wrong})
@@ -288,7 +288,9 @@ def test_missing_search_tool_is_reported(client: ApiName) -> None:
 
 
 def test_forced_search_runs_once() -> None:
-    """If the tool choice names the search, the model has to search once. In the next round, it can answer."""
+    """If the tool choice names the search, the model has to search in the first round. In the next round, it can
+    answer.
+    """
     choice = {"type": "tool", "name": "web_search"}
     body = request("messages", [WEB["messages"]], tool_choice=choice)
     answer, _, _ = play("messages", body, block("web_search", query="x"), "So.", pool=Pool(), servers={"web": SEARCHER})
@@ -301,8 +303,8 @@ def test_forced_search_runs_once() -> None:
 
 
 def test_stored_results_of_a_search_are_restored() -> None:
-    """If a client sends a search back without its results, the results are restored from storage, so the next prompt
-    continues the previous one. Another owner cannot access the results.
+    """If a client sends back a search without its results, the results are restored from storage, so that the next
+    prompt continues the previous one. Another owner cannot access them.
     """
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
     mcp_context: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
@@ -320,7 +322,9 @@ def test_stored_results_of_a_search_are_restored() -> None:
 
 
 def test_tool_choice_loses_only_its_demand() -> None:
-    """After a call has been run, the Messages API tool choice no longer requires a call. Its other fields are kept."""
+    """``after_calls`` converts a Messages API tool choice so that it no longer requires a call. Its other fields are
+    kept.
+    """
     value = {"type": "tool", "name": "web_search", "disable_parallel_tool_use": True}
     assert after_calls(value) == {"type": "auto", "disable_parallel_tool_use": True}
     assert after_calls({"type": "auto", "disable_parallel_tool_use": True})["disable_parallel_tool_use"] is True
@@ -328,7 +332,9 @@ def test_tool_choice_loses_only_its_demand() -> None:
 
 @each("client", SHOWN)
 def test_invented_results_are_dropped(client: ApiName) -> None:
-    """If the model writes text after a search call, before it has seen the results, the text is dropped."""
+    """If the model writes text after a search call, it has invented the results, because it has not seen them yet. The
+    text is dropped.
+    """
     asked = (block("web_search", query="x") + "\nI found: nonsense.", "So it is.")
     alone = replace(SEARCHER, allowed=(NONE,))
     answer, _, _ = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": alone})
@@ -337,7 +343,7 @@ def test_invented_results_are_dropped(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_operator_lists_match_a_search(client: ApiName) -> None:
-    """The operator's allowlist can contain a search tool's type or its name."""
+    """The operator's allowlist can contain either the name or the type of a search tool."""
     asked = (block("web_search", query="x"), "So it is.")
     body = request(client, [WEB[client], function(client, "now", {"type": "object"})])
     for names, is_made in (({"now"}, False), ({"now", "web_search"}, True), ({"now", WEB[client]["type"]}, True)):
@@ -347,7 +353,7 @@ def test_operator_lists_match_a_search(client: ApiName) -> None:
 
 
 def test_search_only_for_programs_is_dropped() -> None:
-    """A search that only code can call is dropped with a warning, like other unsupported hosted tools."""
+    """A search tool that only code may call is dropped with a warning, like other unsupported hosted tools."""
     tool = WEB["messages"] | {"type": "web_search_20260209", "allowed_callers": ["code_execution_20260120"]}
     body = request("messages", [tool, function("messages", "now", {"type": "object"})])
     _, script, job = play("messages", body, "Well.", pool=Pool(), servers={"web": SEARCHER})
@@ -401,8 +407,8 @@ def test_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, st
 
 @each("client", SHOWN)
 def test_invalid_guess_becomes_a_search(client: ApiName) -> None:
-    """If the model guesses the arguments of a tool that it has not seen, and they are invalid, the call becomes a
-    search that shows the schema.
+    """If the model guesses the arguments of a tool that it has not seen, and the arguments are invalid, the call
+    becomes a search, which shows the tool's schema.
     """
     asked = (block("get_weather"), block("get_weather", city="Bonn"))
     answer, script, job = play(client, deferring(client), *asked)
@@ -444,8 +450,8 @@ def test_deferred_tools_in_a_namespace_are_found() -> None:
 
 @each("client", BACKENDS)
 def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None:
-    """If a request has no search tool, its deferred tools are shown immediately. Messages API clients are an exception,
-    because they search on their own.
+    """If a request has deferred tools but no search tool, the tools are shown immediately. The exception is the
+    Messages API, whose clients can search for tools themselves.
     """
     tool = function(client, "get_weather", CITY, defer_loading=True)
     tools = [function(client, "now", {"type": "object"}), tool]
@@ -455,8 +461,8 @@ def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None
 
 
 def test_requests_with_a_search_are_recognized() -> None:
-    """toolsim recognizes from the bytes of a request whether it contains a hosted search. A search tool that the client
-    runs is not mistaken for one.
+    """A request that contains a hosted search is recognized by its bytes. A search tool that the client runs is not
+    mistaken for a hosted search.
     """
     mcp_context = McpContext(None, Approvals())
     for client in SHOWN:
@@ -471,7 +477,7 @@ def test_requests_with_a_search_are_recognized() -> None:
 
 @each("client", SHOWN)
 def test_impossible_search_shows_all_tools(client: ApiName) -> None:
-    """If no further round is possible, all deferred tools are shown immediately. The search tool is dropped with a
+    """If no further round is possible, all deferred tools are shown immediately, and the search tool is dropped with a
     warning.
     """
     _, script, job = play(client, deferring(client), "Well.", serves=False)
@@ -489,7 +495,7 @@ HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
 @each("stream", [True, False])
 @each("backend", BACKENDS)
 def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
-    """If a Messages API request declares MCP servers, the client receives their calls as blocks. If the request has no
+    """If a Messages API request declares MCP servers, the client receives their calls as content blocks. Without a
     toolset, all tools are offered.
     """
     for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):
@@ -525,7 +531,7 @@ def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> No
     ],
 )
 def test_toolset_selects_tools(toolset: dict[str, Any]) -> None:
-    """A toolset can enable or disable individual tools of a server."""
+    """A toolset can enable or disable individual tools of an MCP server."""
     body = request("messages", [TOOLSET | toolset], **MCP)
     _, script, _ = play("messages", body, "Well.", pool=Pool(), **HOSTS)
     assert "calc__add" in str(script.asked[0])
@@ -542,7 +548,9 @@ def test_disallowed_host_is_a_400() -> None:
 
 
 def test_operator_servers_stay_hidden() -> None:
-    """A client that declares no MCP servers does not receive blocks for calls to the operator's servers."""
+    """If a client does not declare MCP servers, it does not receive content blocks for calls to the operator's
+    servers.
+    """
     servers = {"calc": Server("calc", ("x",), free=(EVERY,))}
     body = request("messages", [function("messages", "now", {"type": "object"})])
     answer, _, _ = play("messages", body, block("calc__add", a=2), "5 it is.", pool=Pool(), servers=servers)
@@ -605,7 +613,7 @@ def test_streamed_and_non_streamed_answers_are_equal(client: ApiName) -> None:
 @each("backend", BACKENDS)
 @each("policy", [Policy(), Policy(history="bracketed")])
 def test_next_prompt_begins_with_the_previous_one(client: ApiName, backend: ApiName, policy: Policy) -> None:
-    """If the client repeats all blocks or items of the answer, the next prompt begins with the previous prompt."""
+    """If the client sends back all blocks or items of the answer, the next prompt begins with the previous prompt."""
     for body, asked, mcp_context in cases(client):
         answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **mcp_context)
         more = following(client, body, answer)
@@ -619,7 +627,7 @@ JUNK: tuple[Any, ...] = (None, True, -1, "", "x", "toolsim:", "toolsim:/w==", DE
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path to each value inside a JSON value."""
+    """Yield the path of each value in a JSON value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in inner:
         yield (*path, key)
@@ -627,7 +635,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
-    """Return a copy of a JSON value in which the value at a path is replaced."""
+    """Return a copy of a JSON value in which the value at the path is replaced."""
     if not path:
         return by
     copied = value.copy()
@@ -637,13 +645,13 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 @each("client", SHOWN)
 def test_arbitrary_values_cause_at_most_a_bad_request(client: ApiName) -> None:
-    """If any part of a declaration, call or result is replaced with an arbitrary value, no exception other than
-    BadRequest is raised.
+    """If any part of a declaration, call or result is replaced with an arbitrary value, the only exception that can
+    occur is BadRequest.
     """
     for body, asked, mcp_context in cases(client):
         answer, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         sent = following(client, body, answer)
-        # Three values of ``JUNK`` are tried at each path.
+        # Each path is tested with three values from ``JUNK``.
         for number, path in enumerate([*paths(sent)] * 3):
             changed = replaced(sent, path, JUNK[number % len(JUNK)])
             given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **mcp_context})

@@ -1,4 +1,4 @@
-"""Tests for the runner's server over real HTTP. The tests define the rounds."""
+"""Tests for the runner's server with real HTTP. The tests provide the rounds."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Repor
 
 
 class Round1:
-    """A round that yields the given events. At the text "STALL", it waits forever. ``stopped`` is set when the round is
-    closed.
+    """A round that yields the given events. It waits forever when it reaches the text "STALL". ``stopped`` is set when
+    the round is closed.
     """
 
     def __init__(self, *said: RoundEvent) -> None:
@@ -66,8 +66,8 @@ async def post(server: RunnerServer, a_job: RunnerJob | None) -> httpx.Response:
 
 
 async def test_job_is_answered_once(server: RunnerServer) -> None:
-    """A job is answered in its API, streamed or not. It is answered only once, and only if the request contains the
-    job's token.
+    """A job is answered in the format of its API, streamed or not. It is answered only once, and only if the request
+    contains the job's token.
     """
     streamed = await post(server, job(Round1(*WORDS)))
     assert streamed.headers["content-type"].startswith("text/event-stream")
@@ -87,7 +87,7 @@ async def test_job_is_answered_once(server: RunnerServer) -> None:
 
 
 async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
-    """A stream that does not belong to a job is sent to the client as it arrives, for both GET and POST. It ends if the
+    """A stream that does not belong to a job is forwarded as it arrives, both for GET and for POST. It ends if the
     client disconnects.
     """
     is_over = asyncio.Event()
@@ -120,8 +120,8 @@ async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
 
 
 async def test_errors_reach_the_client(server: RunnerServer) -> None:
-    """If the backend refuses the first round, its response is sent unchanged. A later failure determines the status or,
-    in a stream, becomes an error event.
+    """If the backend refuses the first round, its response is forwarded unchanged. A later failure determines the
+    status of the answer, or becomes an error event if the answer is streamed.
     """
     headers = {"content-type": "application/json", "retry-after": "3"}
     refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
@@ -135,7 +135,7 @@ async def test_errors_reach_the_client(server: RunnerServer) -> None:
 
 
 async def test_requested_report_precedes_the_last_frame(server: RunnerServer) -> None:
-    """With ``sse_telemetry``, the stream contains the report as a comment before its last frame."""
+    """With ``sse_telemetry``, the stream contains the report as a comment before the last frame."""
     told = (await post(server, job(Round1(*WORDS), sse_telemetry=True))).text
     *_, comment, last, end = told.split("\n\n")
     assert json.loads(comment.removeprefix(": "))["rounds"] == 1
@@ -143,8 +143,8 @@ async def test_requested_report_precedes_the_last_frame(server: RunnerServer) ->
 
 
 async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
-    """While no events arrive, a stream contains keep-alives, even before the first event, while the backend processes
-    the prompt.
+    """A stream contains keep-alives while no events arrive. This includes the time before the first event, in which the
+    backend processes the prompt.
     """
     for events in ((Opened(), TextDelta("one"), TextDelta("STALL")), (TextDelta("STALL"),)):
         round_ = Round1(*events)
@@ -174,8 +174,8 @@ async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) 
 
 
 async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
-    """If the backend returns an HTTP error after the status has been sent to the client, the error becomes an error
-    event in the client's API.
+    """If the backend returns an HTTP error after the client has received the status, the error becomes an error event
+    in the format of the client's API.
     """
 
     class Late(Round1):
@@ -203,8 +203,8 @@ async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: bool) -> None:
-    """If a running job is ended with an error, the client receives it as an HTTP error or, in a stream that has
-    started, as an event.
+    """If a running job is ended with an error, the client receives the error as an HTTP error, or as an event if its
+    stream has already started.
     """
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
@@ -217,7 +217,9 @@ async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: boo
 
 
 async def test_keepalives_do_not_affect_events() -> None:
-    """Events arrive in order, with keep-alives while the next event is late. Closing the iterator closes its source."""
+    """Events are received in order, with keep-alives while the next event is late. If the iterator is closed, its
+    source is closed as well.
+    """
     closed: list[bool] = []
 
     async def slow() -> AsyncGenerator[object]:
@@ -247,7 +249,7 @@ async def test_keepalives_do_not_affect_events() -> None:
     ],
 )
 async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
-    """The number and the total text size of waiting events are limited. When the consumer takes events, the producer
+    """The waiting events are limited in number and in total text size. When the consumer takes events, the producer
     continues.
     """
     made = [0]
@@ -268,7 +270,7 @@ async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
 
 
 async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If events are available immediately, producer and consumer share time slices, and no event is lost."""
+    """If events are available immediately, their producer and consumer share time slices, and no event is lost."""
     pauses: list[float] = []
     renew = TimeSlice.restart
 
@@ -288,5 +290,5 @@ async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatc
     assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
     slices = [after - before for before, after in pairwise([started, *pauses])]
     assert len(slices) > 5
-    # Events that are produced ahead of time belong to the same slice.
+    # The time for events that are produced ahead belongs to the same slice.
     assert max(slices) < 4 * SLICE_SECONDS

@@ -1,4 +1,4 @@
-"""Tests for combinations of options. Any number of rounds results in a single, consistent answer."""
+"""Tests for combinations of options. Regardless of the number of rounds, the result is one consistent answer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ANSWERS = (
     | st.lists(st.sampled_from(EMITTED), min_size=1, max_size=3)
 )
 API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
-# This policy enables every kind of retry.
+# A policy that enables every kind of retry.
 ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
 
 
@@ -127,8 +127,8 @@ def test_answers_are_consistent(
     more: dict[str, Any],
     behind_outputs: bool,
 ) -> None:
-    """The streamed and the non-streamed answer are equal, and each answer agrees with its report and its
-    finish reason.
+    """The streamed and the non-streamed answer are equal. Both are consistent with their report and their finish
+    reason.
     """
     texts = [BODIES[backend](each, "tool_calls") if isinstance(each, list) else each for each in answers]
     if behind_outputs:
@@ -148,5 +148,5 @@ def test_answers_are_consistent(
             assert (job.report.finish == "tool_calls") == bool(calls) or job.report.finish == "length"
             assert client == "responses" or seen.finish == job.report.finish
     whole, streamed = both
-    # If an answer fails, the two can differ, because a stream has already sent part of the answer.
+    # If an answer fails, the two answers can differ, because part of the stream has already been sent.
     assert whole == streamed or whole[-1] == streamed[-1] is not None

@@ -14,9 +14,7 @@ def retry(reason: str, words: str = "x", name: str | None = None, expected: str 
 
 
 def test_reply_depends_on_the_fault() -> None:
-    """Depending on the fault, toolsim's reply to the model requests a new call, the rest of a call, or the call that is
-    missing.
-    """
+    """Depending on the fault, the reply requests the call again, the rest of the call, or a missing call."""
     fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
     record, instruction = reply_to(fault, called=False).split("\n")
     assert record == (
@@ -32,8 +30,8 @@ def test_reply_depends_on_the_fault() -> None:
 
 
 def test_empty_answer_is_shown_as_text() -> None:
-    """An empty answer is shown to the model as "(no answer)". Otherwise, the reply would follow the user's text
-    directly.
+    """An empty answer is shown to the model as "(no answer)". Otherwise, toolsim's reply would directly follow the
+    user's text.
     """
     assert words_of(retry(NO_CALL, " \n")) == NOTHING
     assert words_of(retry(NO_CALL, " well ")) == " well "
@@ -41,9 +39,7 @@ def test_empty_answer_is_shown_as_text() -> None:
 
 @given(st.text(), st.text())
 def test_record_stays_on_one_line(name: str, expected: str) -> None:
-    """Regardless of their text, a name and an expectation are written as values on the single line of the error
-    record.
-    """
+    """The error record is always a single line, regardless of the tool name and the expectation that it contains."""
     lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
     assert len(lines) == 2
     assert is_error_record(lines[0])
