@@ -1,4 +1,4 @@
-"""Fixtures: a backend that can misbehave, a real mitmdump in front of it, and a client connection."""
+"""Fixtures: a backend that can misbehave, a real mitmdump process in front of it, and a client connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}<
 
 @pytest.fixture(scope="session")
 def ask() -> Any:
-    """Return a function that creates the body of a chat request with one tool."""
+    """Return a function that creates the body of a chat completions request with one tool."""
 
     def body(*, stream: bool = False, **more: Any) -> dict[str, Any]:
         return {

@@ -50,7 +50,7 @@ KEYS: list[tuple[str | None, int]] = [
 def test_every_request_needs_the_key(
     header: str | None, status: int, backend: RawBackend, locked: Mitmdump, ask: Any
 ) -> None:
-    """If a key is set, each request needs the key, regardless of its path, with and without tools."""
+    """If an API key is set, every request needs it, with or without tools and regardless of the path."""
     backend.play(stream_of("Hi"))
     headers = {} if header is None else {"Authorization": header.encode().decode("latin-1")}
     with Line(locked.url) as line:
@@ -69,7 +69,9 @@ def test_every_request_needs_the_key(
 
 
 def test_only_the_backend_is_reachable(backend: RawBackend, locked: Mitmdump) -> None:
-    """If a proxy has a single backend, no host name and no tunnel leads to another server, even with the key."""
+    """If a proxy has a single backend, clients cannot reach another server with a host name or a tunnel, even with the
+    key.
+    """
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     backend.play(stream_of("Hi"))
     with RawBackend() as elsewhere, Line(locked.url) as line:
@@ -97,7 +99,7 @@ ORIGINS += [("null", False), ("http://localhost:80:80", False)]
 
 @pytest.mark.parametrize(("origin", "listed"), ORIGINS)
 def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
-    """A preflight request is answered if its origin is listed, and refused otherwise."""
+    """A preflight request is answered if its origin is listed in ``toolsim_cors_origins``. Otherwise, it is refused."""
     backend.play(stream_of("Hi"))
     reply = line.request(
         "OPTIONS",
@@ -116,7 +118,7 @@ def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 def test_listed_pages_can_read_answers_and_errors(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """Pages from a listed origin can read all answers: rewritten answers, answers passed through, and errors."""
+    """Pages from a listed origin can read all answers: rewritten answers, unchanged answers, and errors."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"{}", 429, Content_Type="application/json", Vary="Accept")
@@ -145,14 +147,17 @@ def test_backends_cors_headers_are_unchanged(backend: RawBackend, line: Line, as
 
 
 def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
-    """A built-in backend refuses requests from unlisted pages, although these could not read the answers anyway."""
+    """A built-in backend refuses requests from web pages whose origin is not listed, although such a page could not
+    read the answer anyway.
+    """
     with Mitmdump(toolsim_backend="scripted", toolsim_cors_origins="https://chat.example") as proxy:
         proxy.wait_for("scripted backend answers")
         with Line(proxy.url) as line:
             for origin, status in (("https://evil.example", 403), (OBSIDIAN, 403), ("https://chat.example", 200)):
                 reply = line.post("/v1/chat/completions", ask(), Origin=origin)
                 assert reply.status == status
-            # A foreign host name that resolves to this machine (DNS rebinding) is not accepted as the listener's name.
+            # A host name that an attacker's DNS server resolves to this machine (DNS rebinding) is not accepted as the
+            # listener's name.
             assert line.post("/v1/chat/completions", ask(), Host=f"rebound.invalid:{proxy.port}").status == 403
 
 
@@ -172,7 +177,9 @@ PATHS = [
 
 @pytest.fixture(scope="module")
 def storing(backend: RawBackend) -> Iterator[Mitmdump]:
-    """A proxy with a store and two listed origins, whose host names are also accepted as the proxy's name."""
+    """A proxy with a store and two listed origins. The host names in these origins are also accepted as names of the
+    proxy.
+    """
     with Mitmdump(
         backend.url, toolsim_store="memory", toolsim_cors_origins=["https://chat.example", "http://listed.example:*"]
     ) as proxy:
@@ -181,7 +188,9 @@ def storing(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_rebound_host_name_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A request to a foreign host name that resolves to this machine is refused, with and without an Origin."""
+    """A request is refused if its host name is foreign and only resolves to this machine (DNS rebinding), with or
+    without an Origin header.
+    """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in (
@@ -200,7 +209,7 @@ def test_rebound_host_name_is_refused(method: str, path: str, backend: RawBacken
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_unlisted_origin_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A request from an unlisted origin is refused on every path."""
+    """A request from an origin that is not listed is refused on every path."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for origin in ("https://evil.example", "null", "http://localhost:5173", "https://chat.example.evil"):
@@ -225,14 +234,14 @@ def known_names(port: int) -> list[str]:
 
 
 def test_accepted_host_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """Requests are accepted if the Host header is missing, or names an IP address, localhost, this machine or a listed
-    host.
+    """A request is accepted if its Host header is missing, or if it contains an IP address, localhost, this machine's
+    name or a listed host.
     """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in known_names(storing.port):
             assert line.post("/v1/chat/completions", ask(stream=True), Host=name).status == 200, name
-            # The backend receives its own address as the Host, as mitmproxy would set it.
+            # As is usual for mitmproxy, the backend receives its own address in the Host header.
             assert backend.asked[-1].header("host") == f"127.0.0.1:{backend.port}"
     with socket.create_connection(("127.0.0.1", storing.port)) as client:
         client.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
@@ -240,7 +249,9 @@ def test_accepted_host_names(backend: RawBackend, storing: Mitmdump, ask: Any) -
 
 
 def test_page_of_the_listener_can_call_it(backend: RawBackend, storing: Mitmdump) -> None:
-    """A page that was loaded from the listener can send requests to it, because its origin is the requested address."""
+    """A page that was loaded from the listener can send requests to it, because the origin and the Host header contain
+    the same address.
+    """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for host in (f"127.0.0.1:{storing.port}", "192.168.7.7:8080"):
@@ -250,14 +261,16 @@ def test_page_of_the_listener_can_call_it(backend: RawBackend, storing: Mitmdump
 
 
 def test_wildcard_origin_accepts_every_page(backend: RawBackend) -> None:
-    """If the wildcard origin is listed, every page can use the listener under any host name."""
+    """If the wildcard origin ``*`` is listed, every page can use the listener under any host name."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, toolsim_cors_origins="*") as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="any.test", Origin="http://any.test").status == 200
 
 
 def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdump) -> None:
-    """If a key is set, any host name is accepted with the key, since a foreign web page does not have the key."""
+    """If an API key is set and the request contains it, any host name is accepted, because a foreign web page does not
+    know the key.
+    """
     backend.play(stream_of("Hi"))
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     with Line(locked.url) as line:
@@ -267,9 +280,7 @@ def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdu
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
-    """mitmproxy's ``keep_host_header`` option works as documented. The host name is checked whether or not the option
-    is set.
-    """
+    """mitmproxy's option ``keep_host_header`` works as documented. The host name is checked in either case."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="localhost:99").status == 200
@@ -281,7 +292,7 @@ def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
 
 
 def said(port: int, data: bytes, then: bytes = b"") -> bytes:
-    """Send ``data`` and, if this establishes a tunnel, ``then``; return the answers."""
+    """Send ``data``. If a tunnel is established, send ``then`` as well. Return the answers."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(data)
         received = _answer(client)
@@ -312,7 +323,7 @@ def connect(target: str, *more: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[RawBackend]:
-    """A different service on the operator's machine, which only a forward proxy may reach."""
+    """A service on the operator's machine that only a forward proxy is allowed to reach."""
 
     async def secret(answer: Answer) -> None:
         await answer.whole(b"the secret")
@@ -327,7 +338,7 @@ BUILTIN: list[dict[str, Any]] = [{}, {"toolsim_api_key": "k"}]
 
 @pytest.mark.parametrize("options", BUILTIN, ids=["no key", "key"])
 def test_builtin_backend_does_not_forward(options: dict[str, Any], site: RawBackend) -> None:
-    """A proxy with a built-in backend forwards no request to another host, with or without the key."""
+    """A proxy with a built-in backend does not forward requests to other hosts, with or without the key."""
     key = ["Proxy-Authorization: Bearer k", "Authorization: Bearer k"] if options else []
     before = len(site.asked)
     with Mitmdump(toolsim_backend="scripted", **options) as proxy:
@@ -347,7 +358,8 @@ def test_builtin_backend_does_not_forward(options: dict[str, Any], site: RawBack
                 assert reply.startswith(b"HTTP/1.1 403 "), data
                 assert b"toolsim_upstream" in reply
         assert site.asked[before:] == []
-        # Requests to the listener itself are served, even if they are written as requests to a forward proxy.
+        # A request to the listener itself is served even if it contains an absolute URL, like a request to a forward
+        # proxy.
         models = f"GET http://127.0.0.1:{proxy.port}/v1/models HTTP/1.1\r\nAuthorization: Bearer k\r\n"
         assert b'"data"' in said(proxy.port, f"{models}Host: 127.0.0.1:{proxy.port}\r\n\r\n".encode())
 
@@ -357,14 +369,14 @@ SECRET = b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.mark.parametrize("options", [{}, {"toolsim_backend": "scripted"}], ids=["plain", "builtin"])
 def test_upstream_option_forwards_other_traffic(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
-    """With ``toolsim_upstream``, requests to other hosts are forwarded as by a plain mitmproxy."""
+    """With ``toolsim_upstream``, requests to other hosts are forwarded as by mitmproxy without toolsim."""
     with Mitmdump(toolsim_upstream=backend.url, **options) as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
 
 
 def test_plain_forward_proxy_without_backend(site: RawBackend) -> None:
-    """Without a backend, the proxy is a plain forward proxy."""
+    """Without a backend, the proxy is an ordinary forward proxy."""
     with Mitmdump() as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
@@ -392,7 +404,7 @@ def locked_forward(backend: RawBackend) -> Iterator[Mitmdump]:
 def test_forwarding_requires_the_key(
     headers: list[str], status: int, locked_forward: Mitmdump, site: RawBackend
 ) -> None:
-    """Forwarding requires the key in each request or once per tunnel, and the key is not passed on."""
+    """Each forwarded request or tunnel needs the key, which is not passed on."""
     before = len(site.asked)
     port = locked_forward.port
     for reply in (
@@ -407,7 +419,9 @@ def test_forwarding_requires_the_key(
 
 
 def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """If the proxy's key is in Proxy-Authorization, another key in Authorization is passed on to the backend."""
+    """If the client sends toolsim's key in Proxy-Authorization, the backend receives the key in Authorization
+    unchanged.
+    """
     backend.play(stream_of("Hi"))
     url = "http://api.nowhere.invalid/v1/chat/completions"
     for key, proxy_key, status, sent in (
@@ -427,7 +441,7 @@ def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend
 
 
 def test_mitmproxys_authentication(site: RawBackend, backend: RawBackend) -> None:
-    """mitmproxy's proxyauth option also protects the forward proxy. API requests additionally need toolsim's key."""
+    """mitmproxy's option ``proxyauth`` also protects the forward proxy. API requests need toolsim's key in addition."""
     basic = f"Proxy-Authorization: Basic {base64.b64encode(b'u:p').decode()}"
     with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k", proxyauth="u:p") as proxy:
         assert said(proxy.port, absolute(site.port)).startswith(b"HTTP/1.1 407 ")
@@ -439,16 +453,14 @@ def test_mitmproxys_authentication(site: RawBackend, backend: RawBackend) -> Non
 
 
 def test_codex_needs_a_key_on_reachable_addresses() -> None:
-    """Without a key, the codex backend does not start on an address that other machines can reach."""
+    """If other machines can reach the listener's address, the codex backend does not start without a key."""
     proxy = Mitmdump(toolsim_backend="codex", toolsim_codex_command="true", listen_host="0.0.0.0")
     assert proxy.exit_code() == 1
     assert "toolsim_api_key" in proxy.log()
 
 
 def test_codex_on_all_interfaces_serves_this_machine_only(ask: Any) -> None:
-    """If the proxy listens on all interfaces, mitmproxy's default, the codex backend refuses requests from other
-    machines.
-    """
+    """By default, mitmproxy listens on all interfaces. The codex backend then refuses requests from other machines."""
     address = own_address()
     with Mitmdump(toolsim_backend="codex", toolsim_codex_command="false", listen_host="") as proxy:
         port = int(proxy.wait_for(r"go to the codex backend on 127\.0\.0\.1:(\d+)")[1])

@@ -1,4 +1,6 @@
-"""Tests for a backend with a single API, which the proxy has to detect, for each pair of client and backend APIs."""
+"""Tests with a backend that has a single API, which the proxy has to detect, for each pair of client and backend
+APIs.
+"""
 
 from __future__ import annotations
 
@@ -71,12 +73,14 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_finds_the_api(backend: TextBackend, client: str, only: ApiName) -> None:
-    """The first request finds the backend's API. Later requests try no other path, and the API is logged only once."""
+    """With the first request, the proxy detects the backend's API. Later requests do not try other paths, and the API
+    is logged only once.
+    """
     backend.apis, backend.rejected, backend.counted = [only], [], []
     tried = ORDERS[client][: ORDERS[client].index(only)]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         backend.play([says(CALL)] * 3)
-        # Without a tool, the request would pass through byte for byte.
+        # Without a tool, the request would be forwarded byte for byte.
         for stream in (False, True):
             assert call_of(client, line.post(PATHS[client], request(client, stream=stream))) == BONN
         assert backend.rejected == [PATHS[api] for api in tried]
@@ -98,7 +102,7 @@ def test_first_request_finds_the_api(backend: TextBackend, client: str, only: Ap
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
-    """If the first request has no tools, it is answered even if the backend does not have the client's API."""
+    """Even if the backend does not have the client's API, a first request without tools is answered."""
     backend.apis, backend.rejected = [only], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for stream in (True, False):
@@ -106,7 +110,7 @@ def test_first_request_without_tools(backend: TextBackend, client: str, only: Ap
             answer = line.post(PATHS[client], request(client, has_tool=False, stream=stream), **{"x-api-key": "k"})
             assert answer.status == 200, answer.body
             assert b"Sunny" in answer.body
-            # The key is in the header that the API requires, and no headers of earlier attempts remain.
+            # The key is in the header that the backend's API requires. Headers of earlier attempts have been removed.
             headers = {name.lower(): value for name, value in backend.exchanges[0].headers.items()}
             assert headers.get("x-api-key" if client == "messages" == only else "authorization", "k").endswith("k")
             assert ("anthropic-version" in headers) is (only == "messages")
@@ -117,7 +121,7 @@ def test_first_request_without_tools(backend: TextBackend, client: str, only: Ap
 
 @pytest.mark.parametrize("only", APIS)
 def test_websocket_request_finds_the_api(backend: TextBackend, only: ApiName) -> None:
-    """A request over a WebSocket connection finds the backend's API, as a request over HTTP does."""
+    """The proxy also detects the backend's API if the first request arrives over a WebSocket connection."""
     backend.apis, backend.rejected = [only], []
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy:
@@ -133,7 +137,7 @@ def test_websocket_request_finds_the_api(backend: TextBackend, only: ApiName) ->
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", ["responses", "messages"])
 def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
-    """Token counts are the backend's if the backend has the client's API. Otherwise, they are estimates."""
+    """If the backend has the client's API, the backend counts the tokens. Otherwise, the counts are estimates."""
     backend.apis, backend.rejected = [only], []
     path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -151,7 +155,7 @@ def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -
 
 @pytest.mark.parametrize("status", [405, 501])
 def test_unknown_path_with_405_or_501(backend: TextBackend, status: int) -> None:
-    """A missing API is recognized even if the backend rejects its path with 405 or 501 instead of 404."""
+    """An API is recognized as missing even if the backend rejects its path with 405 or 501 instead of 404."""
     backend.apis, backend.rejected, backend.no_path = ["chat"], [], status
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -160,7 +164,9 @@ def test_unknown_path_with_405_or_501(backend: TextBackend, status: int) -> None
 
 
 def test_backend_that_changes_its_api(backend: TextBackend) -> None:
-    """If the backend replaces its only API, the new API is found, even if it was missing in an earlier attempt."""
+    """If the backend's only API is replaced with another, the new API is found, even if it was missing in an earlier
+    attempt.
+    """
     backend.rejected = []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for only in ("chat", "responses", "messages", "responses", "chat"):
@@ -171,7 +177,9 @@ def test_backend_that_changes_its_api(backend: TextBackend) -> None:
 
 
 def test_backend_without_any_api(backend: TextBackend) -> None:
-    """If a backend has no API, each request fails with the backend's error. The log names the tried paths once."""
+    """If the backend has none of the APIs, each request fails with the backend's error. The log lists the tried paths
+    once.
+    """
     backend.apis, backend.rejected = [], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for client in ("responses", "chat", "responses"):
@@ -185,7 +193,9 @@ def test_backend_without_any_api(backend: TextBackend) -> None:
 
 
 def test_configured_api_is_the_only_one_tried(backend: TextBackend) -> None:
-    """If the operator has set the API, toolsim tries no other API, and the backend's error reaches the client."""
+    """If the operator has set the backend's API, toolsim does not try another one, and the client receives the
+    backend's error.
+    """
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url, toolsim_backend="responses") as proxy, Line(proxy.url) as line:
         assert line.post(PATHS["responses"], request("responses")).json() == {"detail": "Not Found"}
@@ -194,7 +204,9 @@ def test_configured_api_is_the_only_one_tried(backend: TextBackend) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_inexpressible_request_is_refused(backend: TextBackend, stream: bool) -> None:
-    """toolsim refuses a request that the backend's API cannot express, and the client's connection stays open."""
+    """If the backend's API has no equivalent for a request, such as one with ``previous_response_id``, toolsim refuses
+    it. The connection stays open.
+    """
     backend.apis, backend.rejected = ["chat"], []
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -216,7 +228,7 @@ ABOUT_THE_REQUEST = (
 @pytest.mark.parametrize("error", ABOUT_THE_REQUEST)
 @pytest.mark.parametrize("has_tool", [True, False])
 def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -> None:
-    """A 404 that is about the request rather than the path reaches the client unchanged, and no other path is tried."""
+    """A 404 that concerns the request and not its path reaches the client unchanged, and no other path is tried."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(json.dumps(error).encode(), 404, Content_Type="application/json")
@@ -229,9 +241,10 @@ def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -
 
 
 def test_dying_backend_is_not_retried() -> None:
-    """If the backend dies, the request is not sent again, because the backend might have run the turn.
+    """If the backend breaks off its answer, the request is not sent again, because the backend might already have
+    processed it.
 
-    A request is sent again only if the backend has rejected its path.
+    toolsim sends a request to another path only if the backend has rejected the first path.
     """
 
     async def die(answer: Answer) -> None:
@@ -251,8 +264,8 @@ def test_dying_backend_is_not_retried() -> None:
 
 
 def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
-    """The backend's API is found even if the answer takes several rounds, or if several first requests are sent in
-    parallel.
+    """The backend's API is also detected if the first answer takes several rounds, or if several first requests arrive
+    at the same time.
     """
     backend.apis, backend.rejected = ["chat"], []
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
@@ -301,7 +314,9 @@ def test_errors_have_the_format_of_the_clients_api(client: str, stream: bool) ->
 
 
 def test_body_that_is_not_json_is_the_clients_error(backend: TextBackend) -> None:
-    """If a request's body is not JSON, the client receives a 400, and the path that the backend lacks is not tried."""
+    """If the body of a request is not JSON, the client receives a 400. The request is not sent to a path that the
+    backend lacks.
+    """
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         reply = line.request("POST", PATHS["messages"], b"{oops", content_type="application/json")

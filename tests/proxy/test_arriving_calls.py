@@ -1,4 +1,6 @@
-"""Tests for structured calls from a backend, which a real mitmdump forwards to the OpenAI SDK while they arrive."""
+"""Tests for structured calls that a real mitmdump process forwards to the OpenAI SDK while they arrive from the
+backend.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def proxy(request: pytest.FixtureRequest, backend: RawBackend) -> Iterator[Mitmd
 
 
 def frames_of_call(api_name: ApiName) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Return three groups of frames: the start of a call, its argument deltas, and the end of call and answer."""
+    """Return three lists of frames: the beginning of a call, its argument deltas, and the end of the call and the
+    answer.
+    """
     answer = ChatAnswer() if api_name == "chat" else ResponsesAnswer()
     begin = [*answer.begin(), *answer.begin_call("get_weather")]
     pieces = [frame for piece in PIECES for frame in answer.add_arguments(piece)]
@@ -39,7 +43,7 @@ def frames_of_call(api_name: ApiName) -> tuple[list[bytes], list[bytes], list[by
 
 
 def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
-    """Yield the argument deltas that the SDK receives."""
+    """Yield the argument deltas that the OpenAI SDK receives."""
     if api == "chat":
         for chunk in client.chat.completions.create(
             model="m",
@@ -59,7 +63,7 @@ def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_call_streams_while_the_backend_waits(api: str, proxy: Mitmdump, backend: RawBackend) -> None:
-    """The client receives the first part of a call before the backend has sent the remaining parts."""
+    """The client receives the beginning of a call before the backend has sent the rest."""
     is_received = threading.Event()
 
     async def waits(answer: Answer) -> None:
@@ -87,7 +91,9 @@ def test_call_streams_while_the_backend_waits(api: str, proxy: Mitmdump, backend
 
 @pytest.mark.slow
 def test_mcp_call_runs_once_complete(backend: RawBackend, tmp_path: Path) -> None:
-    """A malformed MCP call is repaired and is run only after it is complete, whereas the client's call is streamed."""
+    """A malformed MCP call is repaired and runs when it is complete. In the same answer, a call to a client's tool is
+    streamed.
+    """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
     steps = [Emitted("calc__add", '{"a":1,"b":2,}', 2), Emitted("get_weather", ARGUMENTS, 9)]
 

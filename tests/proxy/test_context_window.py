@@ -1,4 +1,4 @@
-"""Tests that the context window's size, and errors about it, reach the client through a real mitmdump."""
+"""Tests for the size of the context window, and for errors about it, with a real mitmdump process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SERVERS: dict[str, tuple[dict[str, Any], int | None]] = {
 
 @contextmanager
 def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Serve these pages; yield the server's URL, and the list of requested paths."""
+    """Serve these pages. Yield the URL of the server, and a list to which it adds the requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +80,9 @@ def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS)
 def test_model_list_has_the_context_window(kind: str) -> None:
-    """The model list contains the context window in all common fields, as does the list in Anthropic's format."""
+    """The model list contains the size of the context window in all common fields. This also applies to the list in
+    Anthropic's format.
+    """
     pages, window = SERVERS[kind]
     with server(pages) as (url, asked), Mitmdump(url) as proxy, Line(proxy.url) as line:
         (model,) = line.request("GET", "/v1/models").json()["data"]
@@ -135,8 +137,8 @@ ERRORS = {
 @pytest.mark.parametrize("options", [{}, {"toolsim_retry": 1}], ids=["one turn", "rounds"])
 @pytest.mark.parametrize("served", ["chat", "responses", "messages"])
 def test_too_long_prompt_has_an_error_code(served: str, options: dict[str, Any]) -> None:
-    """If a prompt is too long, the client receives the error code that its API defines for this case, for each pair of
-    APIs.
+    """For each pair of APIs, if a prompt is too long, the client receives the error code that its API defines for this
+    case.
     """
     with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend=served, **options) as proxy:
         for name, (status, error) in ERRORS.items():

@@ -1,4 +1,4 @@
-"""Tests for Cursor's chat completions requests, sent by the OpenAI SDK through a real mitmdump."""
+"""Tests for the chat completions requests of Cursor, sent by the OpenAI SDK through a real mitmdump process."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_answers_are_chat_completions(backend: TextBackend, api: str, retry: int) -> None:
-    """Cursor's requests in other APIs' formats are answered with chat completions, in one round or two. The model
-    receives the history in these requests.
+    """Cursor's requests in the formats of other APIs are answered with chat completions, in one round or two. The model
+    receives the conversation history.
     """
     with (
         Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=retry) as proxy,
@@ -53,7 +53,7 @@ def test_answers_are_chat_completions(backend: TextBackend, api: str, retry: int
 
 
 def asked(client: OpenAI, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the only call in an answer, as the SDK reads it."""
+    """Return the only call in an answer as the OpenAI SDK reads it."""
     answer: Any = client.post("/chat/completions", body=body, cast_to=object) if not body["stream"] else None
     if answer is not None:
         assert answer["object"] == "chat.completion"

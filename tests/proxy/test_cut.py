@@ -1,4 +1,6 @@
-"""Tests that ending a turn early stops the backend and keeps the client's connection open, over HTTP/1 and HTTP/2."""
+"""Tests for turns that toolsim ends early. The backend is stopped, and the client's connection stays open, with HTTP/1
+and HTTP/2.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import DONE, chat_frame, chat_whole
 
-PIECE = 0.05  # Seconds between two chunks from a backend that does not stop.
+PIECE = 0.05  # Seconds between two chunks from a backend that does not stop by itself.
 TALK = 60
-ENDLESS = 32  # Number of repetitions of a call in a list after which the turn is ended, as stated in the README.
+ENDLESS = 32  # Number of repetitions of a call after which the turn is ended, as stated in the README.
 ITEM = CALL.removeprefix("<tool_call>").removesuffix("</tool_call>")
 
 
@@ -49,7 +51,7 @@ def deltas(events: list[Any]) -> list[Any]:
 
 
 def test_text_after_a_call_stops_the_backend(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The first text after a call ends the turn and stops the backend. The client's connection can be reused."""
+    """The first text after a call ends the turn and stops the backend. The connection to the client is reused."""
     backend.play(talks_on)
     for _ in range(3):
         reply = line.post("/v1/chat/completions", ask(stream=True))
@@ -58,14 +60,14 @@ def test_text_after_a_call_stops_the_backend(backend: RawBackend, line: Line, as
         assert b'"get_weather"' in reply.body
         asked = backend.asked[-1]
         assert asked.gone.wait(5)
-        # The backend sends the preamble, the call, the text that ends the turn, and at most two chunks that are in
-        # flight.
+        # At most five chunks are sent: the preamble, the call, the text that ends the turn, and two more that are
+        # already on their way.
         assert asked.sent <= 5
     assert len({asked.connection for asked in backend.asked}) == 3
 
 
 def test_turn_that_ends_after_its_call_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
-    """If the backend's answer ends right after a call, the connection to the backend stays open and is reused."""
+    """If the backend's answer ends right after a call, the connection to the backend is kept open and reused."""
     backend.play(stream_of("Let me look. ", CALL))
     for _ in range(3):
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
@@ -74,7 +76,7 @@ def test_turn_that_ends_after_its_call_is_not_cut(backend: RawBackend, line: Lin
 
 
 def test_non_streamed_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A non-streamed answer is cut off after its calls as well: it contains no text that follows a call."""
+    """A non-streamed answer is cut off after its calls as well, so it does not contain the text that followed them."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(chat_whole(f"Let me look. {CALL} and it is fine"), Content_Type="application/json")
@@ -104,7 +106,7 @@ def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -
 
 
 def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A complete stream ends promptly for the client, even if the backend does not end the response body."""
+    """Even if the backend does not end the response body after a complete stream, the client's stream ends promptly."""
 
     async def clings(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -118,12 +120,12 @@ def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any
         start = time.monotonic()
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
         assert backend.asked[-1].gone.wait(5)
-        # The stream ends before the next keep-alive, which would be ten seconds later.
+        # The client's stream ends before the next keep-alive, which would be sent after ten seconds.
         assert time.monotonic() - start < 5
 
 
 def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> None:
-    """In a rewritten stream, each delta reaches the client before the backend sends the next one."""
+    """When a stream is rewritten, each delta reaches the client before the backend sends the next one."""
     pieces = [f"word{number} " for number in range(6)]
     times: list[float] = []
 
@@ -148,7 +150,9 @@ def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> N
 
 
 class H2Backend:
-    """An HTTP/2 backend that continues after its call. It uses TLS, because mitmproxy lacks cleartext HTTP/2."""
+    """An HTTP/2 backend that continues after its call. It uses TLS, because mitmproxy does not support HTTP/2 without
+    TLS.
+    """
 
     def __init__(self, certificate: Path) -> None:
         self.sent: list[int] = []
@@ -204,7 +208,7 @@ class H2Backend:
         self.sent.append(0)
         connection.send_headers(number, [(":status", "200"), ("content-type", "text/event-stream")])
         for text in ("Let me look. ", "", CALL, *[" and the weather is fine"] * TALK):
-            # An empty frame in the middle of a stream does not mean that the stream has ended.
+            # The empty string becomes an empty DATA frame. It must not be mistaken for the end of the stream.
             connection.send_data(number, chat_frame(text) if text else b"")
             writer.write(connection.data_to_send())
             self.sent[index] += 1
@@ -215,13 +219,13 @@ class H2Backend:
 
 @pytest.fixture(scope="module")
 def h2_backend(proxy: Mitmdump) -> Iterator[H2Backend]:
-    # Any certificate works, because this mitmproxy does not verify it.
+    # Any certificate works, because this mitmproxy does not verify certificates.
     with H2Backend(proxy.authority.with_name("mitmproxy-ca.pem")) as backend:
         yield backend
 
 
 def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
-    """Send requests over one HTTP/2 connection, one after another; return the answers."""
+    """Send ``count`` requests one after another over a single HTTP/2 connection, and return the answers."""
     command = ["curl", "-sS", "--http2", "-k", "--max-time", "20"]
     for number in range(count):
         command += ["--next"] * bool(number)
@@ -241,7 +245,7 @@ def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
 
 
 def test_http2_client_connection_stays_open(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """Over HTTP/2, a turn is cut after its call, and the client's connection stays open."""
+    """If a turn is ended after its call, the client's HTTP/2 connection stays open."""
     backend.play(talks_on)
     for answer in curl(proxy, ask(stream=True), 3):
         assert answer.count(DONE) == 1
@@ -252,9 +256,10 @@ def test_http2_client_connection_stays_open(backend: RawBackend, proxy: Mitmdump
 
 
 def test_http2_backend_connection_stays_open(h2_backend: H2Backend, ask: Any) -> None:
-    """With an HTTP/2 backend, only the turn's stream is reset, and the connection to the backend stays open.
+    """If the backend uses HTTP/2, only the stream of the ended turn is reset, and the connection to the backend stays
+    open.
 
-    mitmproxy uses HTTP/2 with a backend only if the client uses HTTP/2.
+    mitmproxy uses HTTP/2 with a backend only if the client uses HTTP/2 as well.
     """
     target = f"https://127.0.0.1:{h2_backend.port}"
     with Mitmdump(target, ssl_insecure=True, toolsim_stop_after_tools="on", toolsim_engine="unknown") as proxy:

@@ -1,4 +1,6 @@
-"""Tests for SIGTERM and SIGINT: answers in progress are finished, or end with an error that states the reason."""
+"""Tests for the drain after SIGTERM or SIGINT. Answers in progress are completed, or end with an error that states the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ RESPONSES_TOOL = {"type": "function", "strict": False, **FUNCTION}
 MESSAGES_TOOL = {"name": "forecast", "input_schema": SCHEMA}
 
 Body = dict[str, Any]
-# For each API: its path, and a function that returns a request body with the given text.
+# For each API: its path, and a function that returns a request body for a user message.
 APIS: dict[str, tuple[str, Callable[[str], Body]]] = {
     "chat": (
         "/v1/chat/completions",
@@ -57,7 +59,9 @@ WHY = b"The proxy was stopped before the response was complete."
 
 
 def model(exchange: Exchange) -> Turn:
-    """Answer slowly, or never if the question contains "hang". If it contains "rounds", the first call is invalid."""
+    """Answer slowly. If the question contains "hang", never complete the answer. If it contains "rounds", make an
+    invalid call at first.
+    """
     words = next(text for role, text in exchange.transcript if role == "user")
     if "hang" in words:
         return says("Let me ", "see", ending="hang")
@@ -97,9 +101,9 @@ def by_socket(proxy: Mitmdump, words: str) -> list[str]:
 
 
 def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
-    """During a drain, answers in progress are completed: streams, non-streamed, WebSocket and background answers.
+    """During a drain, streamed, non-streamed, WebSocket and background answers in progress are completed.
 
-    New connections are refused, an existing connection is served once more, and the status pages report the drain.
+    New connections are refused. An existing connection is served one more time. The status pages report the drain.
     """
     backend.play(model)
     store, written = tmp_path / "store.sqlite", tmp_path / "flows"
@@ -123,7 +127,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
             proxy.wait_for(r"at \S+ stopped")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", proxy.port))
-            # This request arrives after the signal, when the listener has already been closed.
+            # This request is sent over an existing connection after the listener has been closed.
             assert monitor.request("GET", "/toolsim/ready").status == 503
             page = monitor.request("GET", "/toolsim/ready")
             assert page.json() == {"ready": False, "backend": "reachable", "store": "reachable", "draining": True}
@@ -135,7 +139,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
             assert ENDS[api] in answer.result().body
             assert b"forecast" in answer.result().body
         assert whole.result().json()["choices"][0]["finish_reason"] == "tool_calls"
-        # Each answer during a drain closes its connection.
+        # During a drain, each answer closes its connection.
         assert whole.result().headers["connection"] == "close"
         assert messages.result()[-1] == "response.completed"
         assert proxy.ended() == 0
@@ -149,7 +153,9 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
 
 
 def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """A drain closes idle WebSocket connections immediately, and busy ones after their answer, with code 1001."""
+    """During a drain, idle WebSocket connections are closed immediately, and busy ones after their answer. The close
+    code is 1001.
+    """
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=30) as proxy:
         url = f"ws://127.0.0.1:{proxy.port}/v1/responses"
         with connect(url) as idle, connect(url) as busy:
@@ -160,7 +166,7 @@ def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPool
                 idle.recv(timeout=20)
             assert raised.value.rcvd is not None
             assert (raised.value.rcvd.code, raised.value.rcvd.reason) == (1001, "the proxy is stopping")
-            # At this close code, the iteration ends without an exception.
+            # If the connection is closed with code 1001, the iteration ends without an exception.
             types = [json.loads(message)["type"] for message in busy]
             assert (busy.close_code, types[-1]) == (1001, "response.completed")
         assert proxy.ended() == 0
@@ -169,8 +175,8 @@ def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPool
 def test_answer_beyond_drain_timeout_ends_with_an_error(
     backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    """An answer that exceeds the drain timeout ends with an error in its API's format. The error does not blame the
-    backend.
+    """If an answer exceeds the drain timeout, it ends with an error in the format of its API. The error does not blame
+    the backend.
     """
     backend.play(model)
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
@@ -197,14 +203,16 @@ def test_answer_beyond_drain_timeout_ends_with_an_error(
         assert time.monotonic() - began < 8
         assert "8 exchanges did not end within 1 s" in proxy.log()
         assert "backend_" not in proxy.log()
-        # Eight exchanges fail: the clients' seven answers, and the background answer's round.
+        # Eight exchanges fail: the answers to seven clients, and the round for the background answer.
         assert len(re.findall(r'"error": "proxy_stopped"', proxy.log())) == 8
     with Mitmdump(backend.url, toolsim_store=store) as proxy, Line(proxy.url) as line:
         assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "failed"
 
 
 def test_answer_in_rounds_is_finished(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """During a drain, an answer that takes several rounds is finished. If it takes too long, it ends with an error."""
+    """During a drain, an answer that takes several rounds is completed. If it exceeds the drain timeout, it ends with
+    an error.
+    """
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=6, toolsim_retry=1) as proxy:
         finished = asked(pool, proxy, "responses", "rounds", stream=True)
@@ -224,7 +232,7 @@ def test_answer_in_rounds_is_finished(backend: TextBackend, pool: ThreadPoolExec
 
 
 def test_second_signal_ends_the_proxy_immediately(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """A second signal ends the proxy immediately, and the log states the number of interrupted exchanges."""
+    """A second signal ends the proxy immediately. The log contains the number of interrupted exchanges."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=60) as proxy:
         answer = asked(pool, proxy, "chat", "hang", stream=True)

@@ -1,4 +1,6 @@
-"""Tests with a real mitmdump for a backend whose engine is detected, and for a backend that rejects a feature."""
+"""Tests with a real mitmdump process for the detection of the backend's engine, and for a backend that rejects a
+feature.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from support.wire import chat_stream, chat_whole
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
-# What the backend does with the connection after it rejects a request: it keeps it open, closes it with or without
-# notice, or closes it when the next request might already have arrived.
+# What happens to the connection after the backend has rejected a request. In the case "hang up late", the next request
+# might already have been sent.
 ENDS = ("kept", "close", "hang up", "hang up late")
 
 
@@ -36,7 +38,7 @@ async def _sends(answer: Answer, text: str) -> None:
 
 
 def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
-    """Return a backend that answers with this error if the request has this field, and otherwise with this text."""
+    """Return a backend that answers with ``error`` if the request contains ``field``, and otherwise with ``text``."""
 
     async def behave(answer: Answer) -> None:
         if field not in json.loads(answer.asked.body):
@@ -64,9 +66,10 @@ def called(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
-    """If the backend rejects tools, the request is sent again with the tools as text, and the client receives its call.
+    """If the backend rejects tools, the request is sent again with the tools described as text, and the client receives
+    the call.
 
-    All later requests contain the tools as text from the start.
+    In later requests, the tools are described as text from the start.
     """
     backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
     with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
@@ -80,8 +83,8 @@ def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool,
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """If the backend rejects files, a line of text replaces each file, in later requests as well. The log mentions this
-    once.
+    """If the backend rejects files, each file is replaced with a line of text. This also applies to later requests. The
+    log mentions it once.
     """
 
     async def behave(answer: Answer) -> None:
@@ -105,7 +108,9 @@ def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool)
 
 
 def test_rejected_schema_becomes_text(backend: RawBackend, ask: Any) -> None:
-    """If an engine that should support schemas rejects one, the request is sent again as text."""
+    """toolsim enforces a required call with a JSON schema. If the engine rejects the schema, the request is sent again
+    without it, and the call is read from the text.
+    """
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.11.0"}', Content_Type="application/json")
@@ -121,7 +126,7 @@ def test_rejected_schema_becomes_text(backend: RawBackend, ask: Any) -> None:
 
 
 def test_json_of_an_enforced_form_is_the_call(backend: RawBackend, ask: Any) -> None:
-    """If the engine enforces a JSON format for calls, the returned JSON is the call."""
+    """If the engine enforces the JSON schema for a required call, the JSON in the answer becomes the call."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.12.6"}', Content_Type="application/json")
@@ -145,7 +150,7 @@ def test_json_of_an_enforced_form_is_the_call(backend: RawBackend, ask: Any) -> 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_unrelated_error_passes(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """An error that is not about tools passes through unchanged, and the next request contains tools again."""
+    """An error that does not concern tools reaches the client unchanged. The next request contains the tools again."""
     error = b'{"error":{"message":"The context is full.","type":"too_long"}}'
 
     async def full(answer: Answer) -> None:
@@ -160,7 +165,9 @@ def test_unrelated_error_passes(backend: RawBackend, ask: Any, stream: bool) -> 
 
 
 def test_backend_dies_before_repeated_request(backend: RawBackend, ask: Any) -> None:
-    """If the backend dies after the request is sent again, the client receives an error and stays connected."""
+    """If the backend dies while the request is sent again, the client receives an error, and its connection stays
+    open.
+    """
 
     async def dies(answer: Answer) -> None:
         if "tools" in json.loads(answer.asked.body):

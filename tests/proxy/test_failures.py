@@ -1,7 +1,7 @@
-"""Tests for backend failures of all kinds: the client receives a clear error or, if the backend was only slow, an
+"""Tests for all kinds of backend failures. The client receives a clear error or, if the backend was only slow, an
 answer.
 
-In all cases, the client's connection remains usable.
+In all cases, the client's connection can be used again.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ async def stalls_after_the_head(answer: Answer) -> None:
     await answer.wait_until_gone()
 
 
-# For each name: the backend's behavior, and the result for the client (the error code in a stream, or the status).
+# For each name: the backend's behavior, and the expected result for the client (an error code or a status).
 STREAMS: dict[str, tuple[Behaviour, str]] = {
     "ends without terminator": (stops_without_terminator, "backend_truncated"),
     "dies in a chunk": (dies_in_a_chunk, "backend_truncated"),
@@ -148,7 +148,7 @@ def proxy(backend: RawBackend) -> Iterator[Mitmdump]:
 
 
 def works(line: Line, backend: RawBackend, ask: Any) -> bool:
-    """Return whether the next request on this connection is answered with a call."""
+    """Return whether the next request over this connection is answered with a complete call."""
     backend.play(stream_of("Let me look. ", CALL))
     whole = line.post("/v1/chat/completions", ask(stream=True)).body
     return b'"tool_calls"' in whole and whole.endswith(DONE)
@@ -163,8 +163,8 @@ def error_of(reply: Reply) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A stream that breaks off ends with an error event and never looks successful. The next request on the connection
-    works.
+    """A stream that breaks off ends with an error event, so that it does not look successful. The next request over the
+    connection succeeds.
     """
     behaviour, code = STREAMS[name]
     backend.play(behaviour)
@@ -185,8 +185,8 @@ def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBack
 def test_unsent_answer_reports_failure_and_connection_stays(
     name: str, backend: RawBackend, line: Line, ask: Any
 ) -> None:
-    """If an answer fails before any part of it was sent, the client receives an HTTP error. The next request on the
-    connection works.
+    """If an answer fails before any part of it has been sent, the client receives an HTTP error. The next request over
+    the connection succeeds.
     """
     behaviour, stream, status = UNSENT[name]
     backend.play(behaviour)
@@ -199,8 +199,8 @@ def test_unsent_answer_reports_failure_and_connection_stays(
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """The backend's HTTP errors pass through unchanged, including the Retry-After header, and the next
-    request works.
+    """HTTP errors from the backend reach the client unchanged, including the Retry-After header. The next request
+    succeeds.
     """
     body = json.dumps({"error": {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}}).encode()
 
@@ -214,10 +214,9 @@ def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBa
 
 
 def test_backend_down(tmp_path: Path, ask: Any) -> None:
-    """If the backend is down, each request fails with a 502 in the API's format, whether the request would be rewritten
-    or not.
+    """If the backend is down, each request fails with a 502 in the format of its API, with or without tools.
 
-    A request for the model list also fails with 502, but is not counted as a turn.
+    A request for the model list also fails with a 502, but does not count as a turn.
     """
     port = free_port()
     with Mitmdump(f"http://127.0.0.1:{port}", toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
@@ -235,7 +234,7 @@ def test_backend_down(tmp_path: Path, ask: Any) -> None:
 
 
 def test_answer_to_head_has_no_body() -> None:
-    """An answer to a HEAD request has no body, because the client would mistake a body for the next answer."""
+    """The answer to a HEAD request has no body. Otherwise, the client would read the body as the next answer."""
     backend = f"http://127.0.0.1:{free_port()}"
     with (
         Mitmdump(backend, toolsim_backend="chat", toolsim_store="memory") as proxy,
@@ -249,7 +248,9 @@ def test_answer_to_head_has_no_body() -> None:
 
 
 def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """If the client disconnects in the middle of a stream, the backend is stopped, and the exchange is freed."""
+    """If the client disconnects in the middle of a stream, the backend is stopped, and the exchange no longer counts as
+    in progress.
+    """
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)
@@ -270,7 +271,7 @@ def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy:
 
 
 def test_disconnect_before_an_answer_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """If the client disconnects before the backend has answered, the exchange is freed."""
+    """If the client disconnects before the backend has answered, the exchange no longer counts as in progress."""
     backend.play(stalls_immediately)
     with Line(proxy.url, timeout=0.2) as line, pytest.raises(TimeoutError):
         line.begin("POST", "/v1/chat/completions", ask())
@@ -297,7 +298,9 @@ addons = [ToolSim(keepalive=0.2)]
 
 
 def test_keep_alives_while_a_call_is_buffered(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """While a call is buffered, the client receives keep-alives, even if data keeps arriving, and then the call."""
+    """While a call is being buffered, the client receives keep-alives, even if data keeps arriving from the backend. It
+    then receives the call.
+    """
     received = b""
 
     def keepalives(data: bytes) -> int:
@@ -328,7 +331,7 @@ def test_keep_alives_while_a_call_is_buffered(backend: RawBackend, tmp_path: Pat
 
 
 def test_slow_backend_is_not_idle(backend: RawBackend, line: Line, ask: Any) -> None:
-    """An answer can take longer than the idle timeout, as long as no single pause is that long."""
+    """An answer can take longer than the idle timeout, as long as each pause is shorter."""
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")
@@ -363,7 +366,7 @@ addons = [ToolSim(), HoldsBack()]
 
 
 def test_intercepted_flow_is_not_idle(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """The time during which a request or an answer is intercepted does not count toward the idle timeout."""
+    """While a user intercepts a request or an answer in mitmproxy, the idle timeout does not run."""
     backend.play(stream_of("Hi ", CALL))
     script = tmp_path / "holds_back.py"
     script.write_text(HOLDS_BACK)
@@ -373,7 +376,7 @@ def test_intercepted_flow_is_not_idle(backend: RawBackend, tmp_path: Path, ask: 
             return [line.post("/v1/chat/completions", ask(stream=stream)) for _ in range(2)]
 
     with Mitmdump(backend.url, script=script, toolsim_idle_timeout=1) as proxy, ThreadPoolExecutor() as threads:
-        # Run streamed and non-streamed requests in parallel, since nearly all of the time is spent waiting.
+        # The requests run in parallel, because nearly all of the time is spent waiting.
         for replies in threads.map(held_back, [proxy.url] * 2, [False, True]):
             for reply in replies:
                 assert reply.status == 200

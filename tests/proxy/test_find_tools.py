@@ -1,4 +1,6 @@
-"""Tests with a real mitmdump for a catalog that at first contains only tool names. Each lookup takes one round."""
+"""Tests with a real mitmdump process for a catalog that initially contains only the names of tools. Each look-up takes
+one round.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ TOOLS = [
 @pytest.mark.slow
 def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
     """The model receives the names of the tools, and then the catalog entry that it looks up. The client receives only
-    the call. The recordings of all rounds replay without a difference.
+    the call, and the recordings of all rounds can be replayed without differences.
 
     If a request has few tools, its catalog is complete from the start.
     """
@@ -43,7 +45,7 @@ def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
             text = reply.body.decode()
             assert "find_tools" not in text
             assert "tool_7" in text
-            assert "One m" in text  # In a stream, the text is split into deltas.
+            assert "One m" in text  # The text of a stream is split into deltas.
             first, second, whole = (str(exchange.transcript) for exchange in backend.exchanges)
             assert "- tool_12: Does it." in first
             assert first.count('"city": <string>') == 0

@@ -1,4 +1,6 @@
-"""Tests for exceptions in another script's hooks: toolsim then passes on no data that it has not checked."""
+"""Tests for exceptions in the hooks of another script. In this case, toolsim passes on no data that it has not
+checked.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from support.raw_backend import Answer, RawBackend
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}
-# If the body passes through unread, the request and response hooks are called too late to stop anything.
+# A body for another path is streamed, so the ``request`` and ``response`` hooks are called too late to stop it.
 CASES = {
     "/v1/chat/completions": ("requestheaders", "request", "responseheaders", "response"),
     "/other": ("requestheaders", "responseheaders"),
@@ -25,7 +27,9 @@ async def answer(to: Answer) -> None:
 
 @pytest.mark.parametrize(("path", "hook"), [(path, hook) for path, hooks in CASES.items() for hook in hooks])
 def test_exception_in_another_script_blocks_traffic(path: str, hook: str, tmp_path: Path) -> None:
-    """If an earlier script raises an exception, toolsim's hook is not called, but no unchecked data passes."""
+    """If a script that was loaded earlier raises an exception in a hook, mitmproxy does not call toolsim's hook. Even
+    then, unchecked data is not passed on.
+    """
     script = tmp_path / "first.py"
     script.write_text(f"def {hook}(flow):\n    if flow.request.method == 'POST':\n        raise KeyError('first')\n")
     with RawBackend() as backend:
@@ -34,7 +38,7 @@ def test_exception_in_another_script_blocks_traffic(path: str, hook: str, tmp_pa
         with Mitmdump(
             backend.url, script=None, arguments=arguments, allow_crashes=True, toolsim_api_key="k", toolsim_log="json"
         ) as proxy:
-            # Wait, because mitmproxy exits if an error is logged during its startup.
+            # If an error were logged during startup, mitmproxy would exit.
             proxy.wait_for("toolsim is up")
             with Line(proxy.url) as line:
                 reply = line.post(path, BODY, authorization="Bearer k")

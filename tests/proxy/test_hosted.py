@@ -1,4 +1,6 @@
-"""Tests with a real mitmdump for tools that the backend runs. The client receives their events, not their secrets."""
+"""Tests with a real mitmdump process for hosted tools, which the backend runs. The client receives the events of these
+tools, but not their secrets.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ CALL = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "find
 DONE = {**CALL, "arguments": '{"q":1}', "output": "found", "status": "completed"}
 ASKED = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "drop", "arguments": "{}"}
 BLOCK = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
-# Events from the backend with gaps in their indexes: the steps of two items, an approval, and text with a call.
+# Events from the backend: the steps of two items, an approval request, and text with a call. There are gaps between the
+# indexes.
 EVENTS: list[dict[str, Any]] = [
     {"type": "response.output_item.added", "output_index": 0, "item": LIST},
     {"type": "response.mcp_list_tools.in_progress", "output_index": 0, "item_id": "mcpl_1"},
@@ -74,8 +77,8 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 @pytest.mark.slow
 def test_hosted_tool_events_are_streamed(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path) -> None:
-    """Events of hosted tools are streamed one by one, with new numbers. Echoed tools, the log and recordings contain no
-    secret.
+    """The events of hosted tools are streamed one by one and renumbered. The echoed tools, the log and the recordings
+    contain no secrets.
     """
     backend.play(streams)
     approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
@@ -130,10 +133,10 @@ async def says_hello(answer: Answer) -> None:
 
 @pytest.mark.slow
 def test_dropped_tool_is_reported(backend: RawBackend) -> None:
-    """If a hosted tool is a request's only tool, the request is passed on unchanged.
+    """If a request has only a hosted tool, it is forwarded unchanged.
 
-    If the request also has a function, the hosted tool is dropped and reported. If the dropped tool is required, the
-    request is refused with a hint.
+    If it also has a function, the hosted tool is dropped and reported. If the tool choice requires the dropped tool,
+    the request is refused with a hint.
     """
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()
@@ -145,7 +148,7 @@ def test_dropped_tool_is_reported(backend: RawBackend) -> None:
             for stream in (False, True):
                 reply = line.post("/v1/responses", {**both, "stream": stream})
                 assert reply.status == 200
-                # When a stream that can take several rounds begins, it is not yet known which tools are dropped.
+                # The headers of a stream with retries are sent before it is known which tools are dropped.
                 assert reply.headers["x-toolsim-dropped-tools"] == ("mcp" if not (stream and options) else None)
             refused = line.post("/v1/responses", {**both, "tool_choice": {"type": "mcp", "server_label": "docs"}})
             assert refused.status == 400

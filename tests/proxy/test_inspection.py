@@ -1,4 +1,6 @@
-"""Tests for flow files that a real mitmdump writes: they contain streamed turns, which documented filters find."""
+"""Tests for the flow files that a real mitmdump process writes. They contain streamed turns, and the documented filters
+find these turns.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ TURNS = {
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Path]:
-    """A flow file with one exchange of each kind. Each prompt contains its kind."""
+    """A flow file with one exchange of each kind. The prompt contains the name of the kind."""
     path = tmp_path_factory.mktemp("flows") / "turns.flow"
     with TextBackend(list(TURNS.values())) as backend:
         with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
@@ -54,8 +56,8 @@ def read(path: Path) -> list[HTTPFlow]:
 
 
 def test_streams_are_stored(recorded: Path) -> None:
-    """In a saved flow file, a flow contains the streamed answer as the client received it. The flow's backup contains
-    the backend's answer.
+    """In a flow file, the flow contains the streamed answer as the client received it. After a revert, it contains the
+    backend's answer.
     """
     flow = read(recorded)[0]
     assert flow.response is not None
@@ -71,7 +73,7 @@ def test_streams_are_stored(recorded: Path) -> None:
 
 
 def test_refusals_are_stored(recorded: Path) -> None:
-    """If the backend refuses a request, the saved flow contains the body of the error."""
+    """If the backend refuses a request, the flow in the flow file contains the body of the error."""
     flow = read(recorded)[list(TURNS).index("refused")]
     assert flow.response is not None
     assert b"Slow down." in (flow.response.content or b"")
@@ -100,19 +102,21 @@ RECIPES = [
 
 
 def kinds(flows: Iterable[HTTPFlow]) -> list[str]:
-    """Return the kinds of these flows, without the flows that have no kind."""
+    """Return the kinds of these flows. Flows without a kind are ignored."""
     return [name for flow in flows for name in TURNS if f"kind:{name}.".encode() in (flow.request.content or b"")]
 
 
 @pytest.mark.parametrize(("recipe", "found"), RECIPES)
 def test_documented_filters_find_their_flows(recorded: Path, recipe: str, found: list[str]) -> None:
-    """Each filter on the documentation page finds the documented flows, even without the addon."""
+    """Each filter on the documentation page finds the flows that the page describes, even if the addon is not
+    loaded.
+    """
     matches = flowfilter.parse(recipe)
     assert kinds(flow for flow in read(recorded) if matches(flow)) == found
 
 
 def test_mitmdump_accepts_a_filter(recorded: Path, tmp_path: Path) -> None:
-    """mitmdump accepts a documented filter on its command line."""
+    """mitmdump accepts a documented filter as an argument."""
     matching = tmp_path / "matching.flow"
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     recipe, found = next((recipe, found) for recipe, found in RECIPES if "&" in recipe)
@@ -121,7 +125,7 @@ def test_mitmdump_accepts_a_filter(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_every_documented_filter_is_tested() -> None:
-    """The list of tested filters contains each filter on the documentation page."""
+    """``RECIPES`` contains every filter on the documentation page."""
     section = (
         (ROOT / "addon" / "docs" / "inspect.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     )
@@ -131,7 +135,7 @@ def test_every_documented_filter_is_tested() -> None:
 
 
 def test_view_in_a_terminal(recorded: Path) -> None:
-    """With the addon, ``mitmdump -nr FILE`` prints toolsim's view of each flow instead of its bytes."""
+    """With the addon, ``mitmdump -nr FILE`` shows each flow in toolsim's view instead of its raw bytes."""
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     printed = subprocess.run(
         [
@@ -156,7 +160,7 @@ def test_view_in_a_terminal(recorded: Path) -> None:
 
 
 def test_recording_does_not_delay_a_stream(ask: Any) -> None:
-    """If a stream is recorded, each delta still reaches the client as soon as the backend has sent it."""
+    """Even if a stream is recorded, each delta reaches the client as soon as the backend has sent it."""
     with (
         TextBackend([says(*["word "] * 6, pause=0.3)]) as backend,
         Mitmdump(backend.url) as proxy,

@@ -1,4 +1,6 @@
-"""Tests for greetings that a model writes as an undeclared call in JSON: a second round replaces them with text."""
+"""Tests for undeclared calls in JSON, in which a model writes a greeting to the user. A second round replaces such a
+call with text.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 def model(answer: Turn | str, words: Turn | None = None) -> Rule:
-    """Return a model that gives this answer if the prompt contains tools, and otherwise plain text."""
+    """Return a model that answers with ``answer`` if the prompt contains tools, and otherwise with plain text."""
     first, second = says(answer) if isinstance(answer, str) else answer, words or says(WORDS)
 
     def play(exchange: Exchange) -> Turn:
@@ -80,8 +82,8 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """If the model writes a greeting as an undeclared call, a second round follows, over each API, streamed or not. No
-    other answer causes a second round.
+    """If the model writes a greeting as an undeclared call, there is a second round, with each API and with or without
+    streaming. No other answer causes a second round.
     """
     rule, items, rounds = WAYS[way]
     both = []
@@ -98,7 +100,9 @@ def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_second_request_has_no_tools(api: str, line: Line, backend: TextBackend) -> None:
-    """The second request is the client's request without its tools, streamed if the first request was streamed."""
+    """The second request is the client's request without the tools. It is streamed if the first request was
+    streamed.
+    """
     backend.play(model(GREETING))
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8))
     first, second = backend.exchanges
@@ -110,7 +114,7 @@ def test_second_request_has_no_tools(api: str, line: Line, backend: TextBackend)
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "messages"])
 def test_text_of_second_round_is_streamed(api: str, line: Line, backend: TextBackend) -> None:
-    """The client receives the text of the second round while the model is writing it."""
+    """The text of the second round is streamed to the client while the model writes it."""
     backend.play(model(GREETING, says("Forty", "-two", ".", pause=0.3)))
     received = list(arrivals(line.begin("POST", f"/v1/{api}", body(api, stream=True))))
     begun = next(when for when, data in received if b"Forty" in data)
@@ -121,7 +125,7 @@ def test_text_of_second_round_is_streamed(api: str, line: Line, backend: TextBac
 
 @pytest.mark.slow
 def test_reasoning_is_not_withheld(line: Line, backend: TextBackend) -> None:
-    """Reasoning in the first and second rounds reaches the client before the text."""
+    """The client receives the reasoning of both rounds before the text."""
     backend.play(model(thinks("Hm.", GREETING), thinks("Well.", WORDS)))
     for stream in (False, True):
         reply = line.post("/v1/responses", body("responses", stream=stream))
@@ -133,7 +137,9 @@ def test_reasoning_is_not_withheld(line: Line, backend: TextBackend) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_disconnect_stops_second_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects during the second round, the round is stopped, and no more requests are sent."""
+    """If the client disconnects during the second round, the round is aborted, and no further request is sent to the
+    backend.
+    """
     backend.play(model(GREETING, says("Forty", ending="hang")))
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -146,9 +152,9 @@ def test_disconnect_stops_second_round(stream: bool, proxy: Mitmdump, backend: T
 
 @pytest.mark.slow
 def test_second_round_is_not_buffered(backend: TextBackend, proxy: Mitmdump) -> None:
-    """While the client does not read, the proxy stops reading the second round from the backend.
+    """While the client does not read, the proxy stops reading the answer of the second round.
 
-    Once the client reads again, it receives the complete text.
+    When the client reads again, it receives the complete text.
     """
     long = ["many words " * 100] * 20_000
     backend.play(model(GREETING, says(*long)))
@@ -165,7 +171,7 @@ def test_second_round_is_not_buffered(backend: TextBackend, proxy: Mitmdump) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_keep_alives_and_stop_during_second_round(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
-    """While a stream waits for the second round, it sends keep-alives, and the proxy can be stopped."""
+    """While a stream waits for the second round, it contains keep-alives, and the proxy can still be stopped."""
     script = tmp_path / "short.py"
     script.write_text("from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
     with Mitmdump(backend.url, script=script, toolsim_drain_timeout=seconds) as proxy:
@@ -190,7 +196,9 @@ def test_keep_alives_and_stop_during_second_round(seconds: int, backend: TextBac
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_stored_answer_contains_replacement_text(stream: bool, backend: TextBackend) -> None:
-    """The stored answer contains the text that replaced the call. The second round is not stored separately."""
+    """The stored answer contains the text that replaced the undeclared call. The second round is not stored as an
+    answer of its own.
+    """
     with Mitmdump(backend.url, toolsim_store="memory", toolsim_backend="chat") as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         for _ in range(2):
@@ -211,8 +219,8 @@ def test_stored_answer_contains_replacement_text(stream: bool, backend: TextBack
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_limit_option_or_profile_forbids_second_round(stream: bool, backend: TextBackend) -> None:
-    """If a second round is forbidden by the round limit, by ``toolsim_second_opinion`` or by the profile, the client
-    receives the undeclared call.
+    """If the round limit, ``toolsim_second_opinion`` or the profile forbids a second round, the client receives the
+    undeclared call as text.
     """
     for options in ({"toolsim_max_rounds": 1}, {"toolsim_second_opinion": "off"}, {"toolsim_profiles": "strict-tags"}):
         with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
@@ -226,7 +234,9 @@ def test_limit_option_or_profile_forbids_second_round(stream: bool, backend: Tex
 @pytest.mark.parametrize("option", [{"toolsim_retry": 1}, {"toolsim_second_opinion": "on"}])
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], backend: TextBackend) -> None:
-    """Undeclared calls are also replaced with text if another option already requires answers in rounds."""
+    """Undeclared calls are also replaced if another option, such as retries, already causes answers to be processed in
+    rounds.
+    """
     with Mitmdump(backend.url, **option) as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         reply = line.post("/v1/responses", body("responses", stream=stream))
@@ -237,7 +247,9 @@ def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: Path) -> None:
-    """The report names the undeclared call. Each round is recorded, and both recordings replay without a difference."""
+    """The report contains the name of the undeclared call. Both rounds are recorded, and the recordings can be replayed
+    without differences.
+    """
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
     with Mitmdump(backend.url, toolsim_capture=str(folder), arguments=arguments) as proxy:
@@ -266,7 +278,9 @@ def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: 
 
 @pytest.mark.slow
 def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path: Path) -> None:
-    """The recording of a first round ends where the second round begins, and replays without a difference."""
+    """The recording of the first round contains only the answer up to the second round. It can be replayed without
+    differences.
+    """
     with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(model(GREETING), chunk_size=5)
@@ -280,7 +294,7 @@ def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path:
 
 @pytest.mark.slow
 def test_built_in_backend(tmp_path: Path) -> None:
-    """If a built-in backend makes an undeclared call, the call is also replaced with text."""
+    """An undeclared call from a built-in backend is also replaced with text."""
     script = tmp_path / "greets.py"
     script.write_text(GREETS)
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
@@ -293,7 +307,7 @@ def test_built_in_backend(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_http2_streams_receive_text(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """Over HTTP/2, each stream receives the replacement text, and the connection stays open."""
+    """Each HTTP/2 stream receives the replacement text, and the connection stays open."""
     backend.play(model(GREETING))
     for answer in curl(proxy, body("chat/completions", stream=stream), 3):
         said = answer.rsplit(b"\n", 1)[0]
@@ -303,7 +317,7 @@ def test_http2_streams_receive_text(stream: bool, proxy: Mitmdump, backend: Text
 
 @pytest.mark.slow
 def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If an HTTP/2 client resets a stream, only this stream and its second round end."""
+    """If the client resets an HTTP/2 stream, only this stream and its second round end."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -342,7 +356,9 @@ def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend)
 
 @pytest.mark.slow
 def test_backend_disconnects_after_first_answer(ask: Any) -> None:
-    """The client receives the replacement text whether the backend ends, resets or continues its first answer."""
+    """The client receives the replacement text even if the backend does not end its first answer, resets the
+    connection, or continues to send.
+    """
 
     def ends(how: str) -> Behaviour:
         async def behave(answer: Answer) -> None:
@@ -377,7 +393,9 @@ def test_backend_disconnects_after_first_answer(ask: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_prose_and_other_json_pass_unchanged(stream: bool, backend: TextBackend) -> None:
-    """Prose and other JSON reach the client unchanged, except for the boundaries between deltas."""
+    """Prose and other JSON reach the client unchanged, except that the text can be split into deltas at other
+    positions.
+    """
     texts = ["Hello!", f"{GREETING} so", '{"name": "Ada", "age": 36}', "```json\n[1]\n```", f"Hm. {GREETING}"]
     answers = []
     for option in ("off", "undeclared"):

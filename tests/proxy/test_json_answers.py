@@ -1,4 +1,4 @@
-"""Tests through a real mitmdump for required JSON: the backend enforces, ignores or rejects the format."""
+"""Tests for required JSON with a real mitmdump process and with backends that enforce, ignore or reject the format."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def post(proxy: Mitmdump, api: ApiName, asked: dict[str, Any]) -> Reply:
 
 
 def model(first: Turn, told: Turn) -> Rule:
-    """Return a model that answers ``told`` if the prompt requires JSON, and otherwise ``first``."""
+    """Return a model that answers with ``told`` if the prompt describes the required JSON, and otherwise with
+    ``first``.
+    """
     return lambda exchange: told if RULE in str(exchange.transcript) else first
 
 
@@ -94,8 +96,8 @@ WAYS: dict[str, tuple[Rule, str | None, int]] = {
 def test_answers_are_equal_streamed_or_not(
     served: ApiName, api: ApiName, way: str, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """For each pair of client and backend APIs, streamed or not, the client receives either the required JSON or an
-    error.
+    """For each pair of client and backend APIs, the client receives either the required JSON or an error. Streaming
+    does not change the result.
     """
     rule, text, rounds = WAYS[way]
     for stream in (False, True):
@@ -120,8 +122,8 @@ def test_answers_are_equal_streamed_or_not(
 def test_compliant_answer_passes_byte_for_byte(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If the answer obeys the schema, request and stream pass through byte for byte, and a non-streamed answer's JSON
-    is unchanged.
+    """If the backend complies with the schema, a request and its stream are forwarded byte for byte. The JSON of a
+    non-streamed answer is also unchanged.
     """
     for stream in (False, True):
         backend.play([says(RIGHT)], chunk_size=5)
@@ -143,7 +145,7 @@ def test_compliant_answer_passes_byte_for_byte(
 def test_failure_to_comply_is_remembered(
     api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """Once a model has ignored the required format, later prompts for this model contain the requirement as text."""
+    """If a model has ignored the required format, later prompts for this model contain the requirement as text."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
         reply = post(proxies[api], api, body(api, name, stream=stream))
@@ -160,7 +162,9 @@ def test_failure_to_comply_is_remembered(
 def test_format_without_a_field_is_in_the_prompt(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """The Messages API has no field for the json_object format, so even the first prompt contains the requirement."""
+    """The Messages API has no field for the format ``json_object``, so the prompt contains the requirement from the
+    start.
+    """
     asked = body(api, f"object {api}", stream=False)
     wanted = {"type": "json_object"}
     asked |= {"text": {"format": wanted}} if api == "responses" else {"response_format": wanted}
@@ -175,7 +179,7 @@ def test_format_without_a_field_is_in_the_prompt(
 def test_json_that_becomes_invalid_ends_with_an_error(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If JSON proves invalid after a part of it has been sent, the stream ends with an error."""
+    """If JSON turns out to be invalid after part of it has been sent, the stream ends with an error."""
     backend.play([says(WRONG)], chunk_size=5)
     reply = post(proxies[api], api, body(api, f"turns {api}", stream=True))
     assert read(api, True, [reply.body]).error in ("invalid_answer", "api_error")
@@ -184,7 +188,9 @@ def test_json_that_becomes_invalid_ends_with_an_error(
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
 def test_retries_stay_within_the_limit(api: ApiName, stream: bool, backend: TextBackend) -> None:
-    """With ``toolsim_retry``, a model that ignores the format is shown its answers and asked again, up to the limit."""
+    """With ``toolsim_retry``, a model that ignores the format is shown its answer and tries again, until the limit is
+    reached.
+    """
     with Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=2) as proxy:
         backend.play([says(PROSE), says(WRONG), says(RIGHT)], chunk_size=5)
         reply = post(proxy, api, body(api, "m", stream=stream))
@@ -203,7 +209,7 @@ def test_retries_stay_within_the_limit(api: ApiName, stream: bool, backend: Text
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
 def test_stored_answer_equals_sent_answer(served: ApiName, backend: TextBackend) -> None:
-    """The stored answer equals the answer that the client received, streamed or not."""
+    """The stored answer equals the answer that the client has received, streamed or not."""
     with Mitmdump(backend.url, toolsim_backend=served, toolsim_store="memory") as proxy:
         for stream in (False, True):
             backend.play(model(says(PROSE), says(FENCED)), chunk_size=5)
@@ -222,7 +228,7 @@ def test_stored_answer_equals_sent_answer(served: ApiName, backend: TextBackend)
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
 def test_json_answer_over_websocket(served: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
-    """A request over a WebSocket receives the required JSON or an error, as a request over HTTP does."""
+    """A WebSocket request for JSON is answered with the required JSON or an error, like an HTTP request."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]")
     for told, expected in ((says(RIGHT), "response.completed"), (says(PROSE), "response.failed")):
         backend.play(model(says(PROSE), told), chunk_size=5)

@@ -1,4 +1,4 @@
-"""Tests for keep-alives, without which the client of a stream might wait in silence for the backend."""
+"""Tests for keep-alives, which a stream contains while the backend is silent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.wire import DONE, chat_frame
 
 SSE = "text/event-stream"
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
-# What the clients of each API recognize as a keep-alive.
+# The bytes by which clients of each API recognize a keep-alive.
 SIGNS = {"chat": b": keepalive\n", "responses": b'"type":"keepalive"', "messages": b"event: ping"}
 STARTS = {"chat": b'"role":"assistant"', "responses": b"response.created\n", "messages": b"message_start\n"}
 SCRIPT = "from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.3)]\n"
@@ -53,13 +53,13 @@ def body(api: str) -> dict[str, Any]:
     return {"messages": messages, "max_tokens": 100, "tools": [{"name": "get_weather", "input_schema": schema}]}
 
 
-# Set when the client has received headers, and when it has received two keep-alives. The backends wait for these
-# events, so the speed of the machine does not matter.
+# ``HEAD`` is set when the client has received the headers, and ``SIGNED`` when it has received two keep-alives. The
+# backends wait for these events, so the tests do not depend on the speed of the machine.
 HEAD, SIGNED = threading.Event(), threading.Event()
 
 
 def asked(line: Line, api: str) -> tuple[int, bytes]:
-    """Return the status and the bytes of a streamed answer."""
+    """Send a streamed request. Return the status and the bytes of the answer."""
     HEAD.clear()
     SIGNED.clear()
     response, data = line.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)}), b""
@@ -72,21 +72,21 @@ def asked(line: Line, api: str) -> tuple[int, bytes]:
 
 
 async def until(event: threading.Event) -> None:
-    """Wait for an event that another thread sets."""
+    """Wait for a threading event without blocking the event loop."""
     end = time.monotonic() + 20
     while not event.is_set() and time.monotonic() < end:
         await asyncio.sleep(0.05)
 
 
 async def late_head(answer: Answer) -> None:
-    """Send no headers and no data until the client has received two keep-alives."""
+    """Send headers and data only after the client has received two keep-alives."""
     await until(SIGNED)
     await answer.head(Content_Type=SSE)
     await called(answer)
 
 
 async def late_body(answer: Answer) -> None:
-    """Send headers immediately, then comments until the client has received two keep-alives."""
+    """Send headers immediately. Send comments until the client has received two keep-alives, and then the answer."""
     await answer.head(Content_Type=SSE)
     while not SIGNED.is_set():
         await answer.send(b": reading the prompt\n\n")
@@ -95,7 +95,7 @@ async def late_body(answer: Answer) -> None:
 
 
 async def late_whole(answer: Answer) -> None:
-    """Send a non-streamed answer once the client has received two keep-alives."""
+    """Send a non-streamed answer after the client has received two keep-alives."""
     await until(SIGNED)
     await whole(answer)
 
@@ -116,7 +116,9 @@ async def called(answer: Answer) -> None:
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("play", [late_head, late_body, late_whole])
 def test_keep_alives_while_the_backend_is_silent(api: str, play: Play, backend: RawBackend, line: Line) -> None:
-    """While the backend is silent, the client receives its API's keep-alives, and then exactly one answer."""
+    """While the backend is silent, the client receives keep-alives in the format of its API. It then receives exactly
+    one answer.
+    """
     backend.play(play)
     status, data = asked(line, api)
     assert status == 200
@@ -128,7 +130,9 @@ def test_keep_alives_while_the_backend_is_silent(api: str, play: Play, backend: 
 
 @pytest.mark.parametrize("api", PATHS)
 def test_late_error_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
-    """If the backend's error follows an early 200, it becomes an event of the client's API, with the same message."""
+    """If the client has already received status 200, an error from the backend becomes an error event with the same
+    message.
+    """
 
     async def fails(answer: Answer) -> None:
         await until(HEAD)
@@ -152,7 +156,7 @@ async def sends_call(answer: Answer) -> None:
 
 @pytest.mark.parametrize("api", PATHS)
 def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBackend, impatient: Path) -> None:
-    """If the client disconnects before the backend's headers arrive, the backend is stopped; the next turn works."""
+    """If the client disconnects before the backend has sent headers, the backend is stopped. The next turn succeeds."""
     left = threading.Event()
 
     async def late(answer: Answer) -> None:
@@ -166,8 +170,7 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
             response = leaver.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)})
             assert response.status == 200
             response.close()
-        # Otherwise, on a busy machine, the answer could be complete before the proxy notices that the client has
-        # disconnected.
+        # Otherwise, the answer might be complete before a busy machine notices the disconnect.
         proxy.wait_for(r'"error": "aborted"')
         left.set()
         assert backend.asked[0].gone.wait(10)
@@ -182,7 +185,9 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
 
 @pytest.mark.parametrize("api", PATHS)
 def test_late_broken_connection_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
-    """If the backend's connection breaks after an early 200 and before its headers, the stream ends with an error."""
+    """If the client has already received status 200, and the connection to the backend breaks before the backend's
+    headers, the stream ends with an error.
+    """
 
     async def dies(answer: Answer) -> None:
         await until(HEAD)
@@ -195,7 +200,9 @@ def test_late_broken_connection_becomes_an_event(api: str, backend: RawBackend, 
 
 
 def test_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
-    """If the backend's error arrives before the first keep-alive, the client receives its HTTP status."""
+    """If the backend returns an error before the first keep-alive is sent, the client receives the error's HTTP
+    status.
+    """
 
     async def refuses(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no"}}', 429, Content_Type="application/json")
@@ -205,7 +212,9 @@ def test_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
 
 
 def test_refused_path_after_early_headers(impatient: Path) -> None:
-    """If the backend rejects the path after an early 200, another API is tried, and its answer continues the stream."""
+    """If the client has already received status 200, and the backend rejects the path, another API is tried. Its answer
+    continues the stream.
+    """
 
     async def slow_404(answer: Answer) -> None:
         await until(HEAD)
@@ -226,7 +235,7 @@ def test_refused_path_after_early_headers(impatient: Path) -> None:
 
 
 def test_non_streamed_answer_has_no_early_headers(backend: RawBackend, line: Line) -> None:
-    """A non-streamed answer can have no keep-alives, so its headers are not sent early."""
+    """A non-streamed answer cannot contain keep-alives, so its headers are not sent early."""
 
     async def late(answer: Answer) -> None:
         await asyncio.sleep(1.0)
@@ -238,8 +247,8 @@ def test_non_streamed_answer_has_no_early_headers(backend: RawBackend, line: Lin
 
 
 def test_late_error_of_a_first_round(backend: RawBackend, impatient: Path) -> None:
-    """A stream that can take several rounds begins early as well. If its first round fails, the error becomes
-    an event.
+    """The headers of a stream that can take several rounds are also sent early. If the first round fails, the error
+    becomes an error event.
     """
     with (
         Mitmdump(backend.url, script=impatient, toolsim_backend="chat", toolsim_retry=1) as proxy,
@@ -261,7 +270,7 @@ def test_late_error_of_a_first_round(backend: RawBackend, impatient: Path) -> No
 
 
 def test_stream_without_tools_passes_byte_for_byte(backend: RawBackend, impatient: Path) -> None:
-    """A stream for a request without tools passes through byte for byte, including comments."""
+    """If a request has no tools, its stream is forwarded byte for byte, including comments."""
 
     async def comments(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)

@@ -1,4 +1,4 @@
-"""Tests for loading, reloading, removing, configuring and stopping the addon in mitmdump."""
+"""Tests for loading, reloading, removing, configuring and stopping the addon in a mitmdump process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def touch(script: Path) -> None:
 
 
 def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
-    """If the script is reloaded, settings are kept, the stream in progress is finished, and later requests work."""
+    """When the script is reloaded, the settings are kept, the stream in progress continues, and later requests
+    succeed.
+    """
     import asyncio
 
     may_continue = asyncio.Event()
@@ -63,7 +65,7 @@ def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
 
 
 def test_reload_restarts_the_builtin_backend(script: Path, ask: Any) -> None:
-    """If the script is reloaded, the scripted backend is restarted."""
+    """When the script is reloaded, the scripted backend is restarted."""
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy:
         proxy.wait_for("scripted backend answers")
         touch(script)
@@ -74,7 +76,7 @@ def test_reload_restarts_the_builtin_backend(script: Path, ask: Any) -> None:
 
 
 def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, ask: Any) -> None:
-    """If the script is removed, mitmproxy forwards requests unchanged."""
+    """When the script is removed, mitmproxy forwards requests unchanged."""
     with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
         backend.play(stream_of(CALL))
         assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
@@ -85,8 +87,8 @@ def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, 
 
 
 def test_predecessors_variables_set_defaults(backend: RawBackend, ask: Any) -> None:
-    """The environment variables of toolsim's predecessor set defaults, and a warning names a variable with an invalid
-    value.
+    """The environment variables of toolsim's predecessor determine the defaults of options. If a value is invalid, a
+    warning names the variable.
     """
     environment = {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_MAX": "many", "PROXY_STOP_AFTER_TOOLS": "1"}
     backend.play(stream_of("Hi ", CALL, " tail"))
@@ -97,13 +99,15 @@ def test_predecessors_variables_set_defaults(backend: RawBackend, ask: Any) -> N
         assert "PROXY_TOOL_BLOCK_MAX='many' is ignored" in proxy.log()
 
 
-# One option with choices, one URL and one number. The tests in tests/unit/proxy/options cover all options.
+# An option with choices, a URL and a number. ``tests/unit/proxy/options`` covers all options.
 BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "toolsim_max_tool_bytes": "0"}
 
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_invalid_option_stops_the_start(name: str) -> None:
-    """If an option has an invalid value, mitmdump exits, and the log names the option and the value."""
+    """If the value of an option is invalid, mitmdump exits, and the log contains the name of the option and the
+    value.
+    """
     proxy = Mitmdump("http://127.0.0.1:9", **{name: BAD_OPTIONS[name]})
     assert proxy.exit_code() == 1
     assert name in proxy.log()
@@ -128,8 +132,8 @@ def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
 def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
     """The addon script works from any folder, even if the package is not installed."""
     backend.play(stream_of(CALL))
-    # With -S and an explicit path, Python finds the packages that toolsim needs, but does not find the editable
-    # installation of toolsim.
+    # The options -I and -S, together with an explicit path, hide the editable installation of toolsim, but not the
+    # packages that it needs.
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     code = f"import sys; sys.path.append({packages!r}); from mitmproxy.tools.main import mitmdump; mitmdump()"
     command = (sys.executable, "-u", "-I", "-S", "-c", code)

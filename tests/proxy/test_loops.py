@@ -1,4 +1,6 @@
-"""Tests with a mitmdump for a model that repeats a call across turns: a hint in the prompt, and a last answer."""
+"""Tests with a mitmdump process for a model that repeats a call in each turn. The prompt contains a hint, and finally
+toolsim answers instead of the model.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str, Any]:
-    """Return a request whose history contains the same call several times, once for each of these outputs."""
+    """Return a request whose history repeats the same call, once for each of these outputs."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "Is it dry in Bonn?"}]
     for number, output in enumerate(outputs):
         call_id = f"call_{number}"
@@ -57,8 +59,8 @@ def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "served"), [*product(APIS, APIS)])
 def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend: TextBackend) -> None:
-    """The third repetition of a call adds a hint to the prompt, always at the same position. After the sixth
-    repetition, toolsim itself ends the loop.
+    """When a call is repeated for the third time, a hint is added to the prompt, whose position stays the same. After
+    the sixth repetition, toolsim ends the loop by answering itself.
     """
     with Mitmdump(backend.url, toolsim_backend=served) as proxy, Line(proxy.url) as line:
         prompts: list[str] = []
@@ -89,7 +91,9 @@ def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend:
 @pytest.mark.parametrize("options", [{"toolsim_mode": "native"}, {"toolsim_retry": 1}, {"toolsim_loop_limit": 0}])
 @pytest.mark.parametrize("api", APIS)
 def test_loop_ends_with_native_tools_and_retries(api: ApiName, options: dict[str, Any], backend: TextBackend) -> None:
-    """toolsim also ends a loop with native tools and with retries. If the limit is 0, toolsim never ends a loop."""
+    """toolsim also ends a loop if tools are native or retries are enabled. If the loop limit is 0, loops are not
+    ended.
+    """
     with Mitmdump(backend.url, toolsim_backend=api, **options) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(lambda _: says(WORDS))

@@ -1,4 +1,6 @@
-"""Tests for ``make run`` in this checkout: the printed commands work when pasted, and a page contains them."""
+"""Tests for ``make run`` in this checkout. The commands that it prints can be pasted, and the documentation contains
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from support.raw_backend import Answer, RawBackend
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("make"), reason="needs make"),
-    # `make run` uses the checkout's environment, and would create it if it did not exist.
+    # ``make run`` uses the environment of this checkout, and would create it if it did not exist.
     pytest.mark.skipif(not (ROOT / ".venv/.addon").exists(), reason="needs an environment made by make"),
 ]
 
@@ -31,7 +33,7 @@ CURL = re.compile(r"^curl .*?'$(?!\n  )", re.MULTILINE | re.DOTALL)
 
 @contextmanager
 def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
-    """Run ``make run``; yield the port, and the output up to the point where mitmdump listens."""
+    """Run ``make run``. Yield the port and the output as soon as mitmdump listens."""
     port = free_port()
     log = tmp_path / "log"
     with log.open("wb") as file:
@@ -57,8 +59,8 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 
 
 def test_make_run_prints_working_commands(tmp_path: Path) -> None:
-    """Both commands that ``make run`` prints work unchanged: the first returns a call, and the second returns text
-    about the call's output.
+    """The two commands that ``make run`` prints work unchanged. The first returns a call, and the second returns text
+    about the output of this call.
     """
     with make_run(tmp_path) as (_, printed):
         store = tmp_path / "state/toolsim/answers.sqlite"
@@ -76,8 +78,8 @@ def test_make_run_prints_working_commands(tmp_path: Path) -> None:
 
 
 def test_make_run_with_a_backend_url(tmp_path: Path) -> None:
-    """The ``BACKEND`` variable of ``make run`` can be a URL with a path. This backend also receives requests that are
-    not for an API.
+    """The ``BACKEND`` variable of ``make run`` can be a URL with a path. Requests that do not belong to an API are also
+    sent to this backend.
     """
 
     async def behave(answer: Answer) -> None:
@@ -96,7 +98,7 @@ def test_make_run_with_a_backend_url(tmp_path: Path) -> None:
 
 
 def refused(*variables: str) -> str:
-    """Return the output of ``make run``, which must fail to start."""
+    """Return the output of a ``make run`` that fails to start."""
     command = ["make", "-s", "run", *variables]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode
@@ -104,7 +106,7 @@ def refused(*variables: str) -> str:
 
 
 def test_make_run_explains_an_invalid_option() -> None:
-    """If a variable is invalid, ``make run`` prints one line with a hint, and no commands."""
+    """If a variable is invalid, ``make run`` prints a single line with a hint, and no commands."""
     assert refused("BACKEND=localhost:11434") == (
         "BACKEND: got 'localhost:11434', expected scripted, codex or a URL; did you mean http://localhost:11434?\n"
     )
@@ -116,10 +118,10 @@ def test_make_run_explains_an_invalid_option() -> None:
 
 
 def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
-    """The commands that ``make run`` prints contain the backend's first model, because some servers reject unknown
-    names.
+    """The commands that ``make run`` prints contain the name of the backend's first model, because some servers reject
+    unknown names.
 
-    The test replaces mitmdump with a script that prints its arguments.
+    In this test, a script that prints its arguments takes the place of mitmdump.
     """
     (tmp_path / "shows.py").write_text("import sys\nprint('started', *sys.argv[1:])\n")
 
@@ -143,7 +145,7 @@ def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
 
 
 def test_backends_page_has_the_printed_commands() -> None:
-    """The documentation page on backends contains exactly the commands that ``make run`` prints."""
+    """The documentation page about backends contains exactly the commands that ``make run`` prints."""
     page = (ROOT / "addon" / "docs" / "backends.md").read_text()
     recipe = (ROOT / "Makefile").read_text()
     for name in ("ASK", "ANSWER"):

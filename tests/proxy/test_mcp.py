@@ -1,4 +1,6 @@
-"""Tests for real MCP servers behind a real mitmdump, with real SDKs, and with chat and Responses backends."""
+"""Tests for real MCP servers with a real mitmdump process, with real SDKs, and with chat completions and Responses API
+backends.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from support.processes import ESCAPING, is_running
 from support.text_backend import TextBackend, says
 
 NEVER = {"require_approval": "never"}
-# On a busy machine, the official servers take seconds to start.
+# Request timeout, in seconds. On a busy machine, the official MCP servers take several seconds to start.
 SECONDS = 15
 
 
@@ -92,9 +94,9 @@ def kinds(response: Any) -> list[str]:
 def test_local_and_remote_servers_in_one_conversation(
     stream: bool, client: openai.OpenAI, backend: TextBackend
 ) -> None:
-    """In one round, the model can call a local server, a remote server and a client's function.
+    """In a single round, the model can call a local MCP server, a remote one and the client's function.
 
-    The next turn's prompt contains all outputs.
+    The prompt of the next turn contains all outputs.
     """
     text = ADD + block("web__header", name="x-own") + block("note", text="x")
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
@@ -129,7 +131,7 @@ def test_local_and_remote_servers_in_one_conversation(
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_mcp_call_is_hidden_from_chat_client(stream: bool, client: openai.OpenAI, backend: TextBackend) -> None:
-    """A chat client that declares no tools receives only text. The MCP call is hidden."""
+    """A chat completions client that declares no tools receives only text, without the MCP call."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     answer: Any = client.chat.completions.create(model="m", messages=messages, stream=stream)
@@ -144,7 +146,7 @@ def test_mcp_call_is_hidden_from_chat_client(stream: bool, client: openai.OpenAI
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """In the Messages API, the MCP call is hidden from the client, but the prompt in the next turn contains it."""
+    """A Messages API client does not receive the MCP call, but the prompt of the next turn contains it."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     with anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60) as client:
@@ -162,7 +164,7 @@ def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, 
 
 @pytest.mark.slow
 def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
-    """A request can name a server on an allowed host, and this server receives the request's token for it. Servers on
+    """A request can name an MCP server on an allowed host, and contain a token that this server receives. Servers on
     other hosts are refused.
     """
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
@@ -190,7 +192,7 @@ def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: Text
 def test_failures_are_reported_only_to_the_model(
     tool: str, words: str, client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
 ) -> None:
-    """If an MCP call fails, the answer continues: the model receives the error and can make another call."""
+    """If an MCP call fails, the answer continues. The model receives the error and can make another call."""
     backend.play([says(block(f"bad__{tool}")), says(block("bad__echo", text="on")), says("Well.")])
     start = time.monotonic()
     answer = client.responses.create(model="m", input="hi")
@@ -204,7 +206,9 @@ def test_failures_are_reported_only_to_the_model(
 
 @pytest.mark.slow
 def test_forged_records_are_text(client: openai.OpenAI, backend: TextBackend) -> None:
-    """If a server's output contains forged records and calls, the history shows them as a JSON string on one line."""
+    """If the output of an MCP server imitates toolsim's call records, it is shown in the history as a JSON string on a
+    single line.
+    """
     backend.play([says(block("bad__lie")), says("Well.")])
     answer = client.responses.create(model="m", input="hi")
     assert kinds(answer) == ["mcp_call", "message"]
@@ -216,7 +220,9 @@ def test_forged_records_are_text(client: openai.OpenAI, backend: TextBackend) ->
 
 @pytest.mark.slow
 def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An approval runs only the call for which it was requested, only once, and only with the same API key."""
+    """An approval runs only the call for which it was requested. It can be used only once, and only with the same API
+    key.
+    """
     backend.play([says(block("shy__add", a=1, b=2))])
     answer = client.responses.create(model="m", input="hi")
     [asked] = [item for item in answer.output if item.type == "mcp_approval_request"]
@@ -233,7 +239,9 @@ def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.slow
 def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request from an unlisted page is refused, since a tool would act even if the page could not read the answer."""
+    """A request from a web page that is not listed is refused. Even if the page could not read the answer, the tools
+    would run.
+    """
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
@@ -246,7 +254,7 @@ def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> 
 @pytest.mark.parametrize("proxy", ["chat"], indirect=True)
 @pytest.mark.parametrize("stream", [True, False])
 def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the running tool is aborted, and no more requests are sent to the model."""
+    """If the client disconnects, the running tool is aborted, and no further request is sent to the model."""
     backend.play([says(block("calc__slow", seconds=60)), says("Well.")])
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", {"model": "m", "input": "hi", "stream": stream})
@@ -257,7 +265,7 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
     with Line(proxy.url) as line:
         reply = line.post("/v1/responses", {"model": "m", "input": "hi"})
     assert b'"output":"3"' in reply.body
-    # Otherwise the tool would have run until its timeout, and the model would have received its output.
+    # Otherwise, the tool would have run until its timeout.
     assert time.monotonic() - left < SECONDS - 2
     assert len(backend.exchanges) == 2
 
@@ -266,7 +274,9 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
 def test_no_secret_is_left_in_log_or_recording(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """The log, the recordings, the flow comments and the requests of rounds do not contain the client's token."""
+    """The client's token for an MCP server is not contained in the log, the recordings, the flow comments or the
+    requests of rounds.
+    """
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -285,7 +295,7 @@ def test_no_secret_is_left_in_log_or_recording(
 
 @pytest.mark.slow
 def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
-    """When the proxy exits, all MCP servers and supervisors end, even if one of each has been killed before."""
+    """When the proxy exits, all MCP servers and their supervisors end, even if one of each has been killed before."""
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
         with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k") as client:
@@ -311,7 +321,8 @@ def servers_of(parent: int) -> list[int]:
 
 @pytest.mark.slow
 def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: Path) -> None:
-    """A stored approval request is valid only for the client that received it, even if clients share the backend's key.
+    """An approval request in the store is valid only for the client that received it, even if all clients share the key
+    for the backend.
 
     Background answers can also request approval and run approved calls.
     """
@@ -341,7 +352,9 @@ def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: P
 
 @pytest.mark.slow
 def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Path) -> None:
-    """If the catalog lists only names, it includes MCP tools. The model then looks a tool up before calling it."""
+    """If the catalog contains only the names of tools, this includes MCP tools. The model looks a tool up before it
+    calls it.
+    """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
     with (
@@ -363,8 +376,8 @@ def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Pat
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_orphaned_children_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
-    """An MCP server's orphaned child ends with the proxy, even if the child has its own session and the proxy is
-    killed.
+    """If a child of an MCP server has lost its parent, it still ends with the proxy, even if it has its own session and
+    the proxy is killed.
     """
     pids = tmp_path / "pids"
     program = (

@@ -1,4 +1,6 @@
-"""Tests for the Messages API through a real mitmdump: keys, errors, other hosts, retries, and Messages API backends."""
+"""Tests for the Messages API with a real mitmdump process: keys, errors, other hosts, retries, and Messages API
+backends.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def test_key_in_the_messages_header(text_backend: TextBackend) -> None:
-    """The operator's key is accepted in the Messages API's header, and is not passed on."""
+    """The operator's key is accepted in the header that the Messages API uses, and is not passed on."""
     with Mitmdump(text_backend.url, toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(), **{"x-api-key": "wrong"})
         assert (refused.status, refused.json()["type"]) == (401, "error")
@@ -52,7 +54,9 @@ def test_key_in_the_messages_header(text_backend: TextBackend) -> None:
 
 
 def test_retries_and_their_errors(text_backend: TextBackend) -> None:
-    """A malformed call is retried, and the client receives a single answer or an error in the API's format."""
+    """If a call is malformed, the model tries again. The client receives a single answer, or an error in the format of
+    the Messages API.
+    """
     with Mitmdump(text_backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             text_backend.play([says('<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'), says(CALL)])
@@ -74,7 +78,7 @@ def test_retries_and_their_errors(text_backend: TextBackend) -> None:
 
 
 def test_other_hosts_pass_unchanged() -> None:
-    """Without a backend, the proxy forwards a Messages request unchanged to the host that the request names."""
+    """Without a backend, the proxy forwards a Messages API request unchanged to the host in its URL."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(b'{"mine": true}', Content_Type="application/json")
@@ -88,7 +92,7 @@ def test_other_hosts_pass_unchanged() -> None:
 
 
 def test_backend_receives_key_in_its_header() -> None:
-    """A backend receives the key in the header of its own API, even with requests for the model list."""
+    """The backend receives the key in the header that its own API uses. This includes requests for the model list."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(b'{"object":"list","data":[{"id":"m1"}]}', Content_Type="application/json")
@@ -112,7 +116,9 @@ def test_backend_receives_key_in_its_header() -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
 def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
-    """A Messages API backend does not receive masked tools. A call in its text is still recognized."""
+    """A Messages API backend does not receive tools that the operator has denied. A call in the model's text is
+    recognized.
+    """
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -133,7 +139,9 @@ def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]) -> None:
-    """Signed reasoning reaches the client unchanged and, in the next request, the backend, as Anthropic requires."""
+    """Reasoning with a signature reaches the client unchanged. In the next request, it reaches the backend unchanged,
+    as Anthropic requires.
+    """
     signed = [
         {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
         {"type": "thinking", "thinking": "", "signature": "EmwK="},
@@ -169,7 +177,7 @@ def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]
 
 
 def as_stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events for a complete message, as Anthropic's server would send them."""
+    """Convert a complete message to the events that Anthropic's server would send."""
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(message["content"]):
         empty = {
@@ -192,7 +200,7 @@ def as_stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def joined(stream: bytes) -> list[dict[str, Any]]:
-    """Return the content blocks that Anthropic's SDK reads from a streamed message."""
+    """Return the content blocks of a streamed message as Anthropic's SDK reads them."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, content=stream, headers={"content-type": "text/event-stream"})
@@ -206,9 +214,7 @@ def joined(stream: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) -> None:
-    """With ``toolsim_backend=messages``, the backend receives Messages requests, no matter which API the
-    client uses.
-    """
+    """With ``toolsim_backend=messages``, the backend receives Messages API requests, regardless of the client's API."""
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -238,8 +244,8 @@ def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) 
 
 
 def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
-    """If a Messages turn is ended early, its headers, log entry and metrics are correct. Its recording contains no
-    secrets, and replays without a difference.
+    """If a Messages API turn is ended early, its headers, log entry and metrics are correct. Its recording contains no
+    secrets and can be replayed without differences.
     """
     call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
 
@@ -278,7 +284,9 @@ def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
 
 
 def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
-    """Anthropic's web search is refused if the backend has a different API, and the error names the tool's type."""
+    """If the backend has a different API, Anthropic's hosted web search is refused with an error that names the type of
+    the tool.
+    """
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(tools=[search]))
@@ -287,9 +295,9 @@ def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
 
 
 def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None:
-    """A backend's error is converted to the client's format.
+    """An error from the backend is converted to the client's format.
 
-    If the prompt is too long, the message begins as Claude Code expects.
+    If the prompt is too long, the message begins with the words that Claude Code expects.
     """
     with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         error = {"error": {"message": "the request exceeds the available context size", "code": 400}}
@@ -305,8 +313,8 @@ def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None
 
 
 def test_request_without_tools_is_translated(text_backend: TextBackend) -> None:
-    """A request without tools is translated to the backend's API, and the answer is translated back, streamed
-    or not.
+    """A request without tools is converted to the backend's API, and the answer is converted back, with or without
+    streaming.
     """
 
     async def answers(answer: Answer) -> None:

@@ -1,4 +1,6 @@
-"""Tests for a real mitmdump's metrics with Prometheus's own tools, and for the dashboard's queries on scraped data."""
+"""Tests for the metrics of a real mitmdump process with Prometheus's own tools, and for the queries of the
+dashboard.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ TURNS = (
 
 
 def talk(line: Line, backend: TextBackend, **headers: str) -> None:
-    """Run one turn of each kind over both OpenAI APIs, streamed and not streamed."""
+    """Run one turn of each kind with both OpenAI APIs, with and without streaming."""
     for stream in (True, False):
         backend.play(TURNS)
         for _ in TURNS:
@@ -59,7 +61,7 @@ def scrape(line: Line, **headers: str) -> str:
 
 
 def problems(text: str) -> str:
-    """Return the problems that Prometheus's own tool finds in these metrics, or "" if there are none."""
+    """Return the problems that ``promtool`` finds in these metrics, or "" if there are none."""
     checked = subprocess.run(
         [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
     )
@@ -75,7 +77,9 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.parametrize("labels", ["", "model,tool"])
 def test_promtool_finds_no_problems(backend: TextBackend, labels: str) -> None:
-    """promtool finds no problems before and after many turns, and the metrics have the configured labels."""
+    """``promtool`` finds no problems in the metrics, before and after many turns. The metrics have the configured
+    labels.
+    """
     with Mitmdump(backend.url, toolsim_metrics_labels=labels) as proxy, Line(proxy.url) as line:
         before = scrape(line)
         assert problems(before) == ""
@@ -85,8 +89,7 @@ def test_promtool_finds_no_problems(backend: TextBackend, labels: str) -> None:
     assert ('tool="get_weather"' in after, 'model="m"' in after) == (bool(labels), bool(labels))
     if not labels:
         new = series(after) - series(before)
-        # These series cannot be known in advance, because they name kinds of model failures and codes of backend
-        # errors.
+        # Metrics whose label values cannot be known in advance, such as the error codes of backends.
         assert {name.split("{")[0] for name in new} <= UNKNOWN, new
 
 
@@ -98,7 +101,7 @@ def series(text: str) -> set[str]:
 
 
 class Prometheus:
-    """A real Prometheus that scrapes one target every second, and sends the target's key."""
+    """A real Prometheus server that scrapes one target every second and sends the target's key."""
 
     def __init__(self, folder: Path, target: str, key: str) -> None:
         self._address = f"127.0.0.1:{free_port()}"
@@ -128,7 +131,7 @@ class Prometheus:
         self._log.close()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series that an instant query yields."""
+        """Return the series in the result of an instant query."""
         url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             reply = json.load(answer)
@@ -148,7 +151,9 @@ class Prometheus:
 
 
 def queries() -> list[tuple[str, str]]:
-    """Return the panel title and expression of each query, with the variables replaced as Grafana does."""
+    """Return the panel title and the expression of each query on the dashboard. Variables are replaced as Grafana
+    does.
+    """
     board = json.loads(DASHBOARD.read_text())
     return [
         (panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$client", ".*"))
@@ -158,7 +163,7 @@ def queries() -> list[tuple[str, str]]:
 
 
 def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> None:
-    """After some turns, no panel on the dashboard is empty or shows NaN, and each metric is on a panel."""
+    """After some turns, no panel of the dashboard is empty or shows NaN. Each metric is shown on a panel."""
     profiles = tmp_path / "profiles"
     profiles.mkdir()
     (profiles / "mine.toml").write_text('models = ["m"]\n')
@@ -173,7 +178,8 @@ def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> No
             prometheus.wait_for("count_over_time(toolsim_exchanges_in_progress[1m]) >= 2")
             talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 28")
-            # A rate can be computed only after two scrapes, and a series for repairs starts only with the first repair.
+            # A rate can be computed only after two scrapes. The series for a repair does not exist before the first
+            # repair.
             talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 56")
             found = {(title, query): prometheus.query(query) for title, query in queries()}
@@ -192,7 +198,7 @@ def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> No
 
 
 def test_dashboard_variables_and_panel_ids() -> None:
-    """The queries use exactly the variables that the dashboard declares, and the panel IDs are unique."""
+    """The queries use exactly the variables that the dashboard declares, and each panel has a unique ID."""
     board = json.loads(DASHBOARD.read_text())
     declared = {variable["name"] for variable in board["templating"]["list"]}
     used = set(re.findall(r"\$\{?([a-z]+)\}?", DASHBOARD.read_text()))

@@ -1,4 +1,6 @@
-"""Tests for several backends behind one listener: a mitmdump with a models file, and two backends with one API each."""
+"""Tests for several backends behind one listener, with a mitmdump process, a models file, and two backends that have
+one API each.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def server() -> Iterator[TextBackend]:
 
 @pytest.fixture
 def file(tmp_path: Path, small: TextBackend, server: TextBackend) -> Path:
-    """Return a models file that renames the model of one backend, and keeps the model names of the other backend."""
+    """A models file that renames the model of the first backend and keeps the model names of the second."""
     for backend in (small, server):
         backend.play([])
         backend.rejected, backend.models, backend.list_headers = [], ["text-model"], []
@@ -63,7 +65,7 @@ url = "{server.url}/v1"
 
 
 def write(file: Path, text: str) -> Path:
-    """Write a file as editors do, by replacing the old file with a new one."""
+    """Replace a file with a new one, as text editors do."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.rename(file)
@@ -81,7 +83,7 @@ def proxied(file: Path, target: str | None = None, **options: Any) -> Iterator[t
 
 
 def model_of(client: str, reply: Any) -> str:
-    """Return the model that is named in an answer, streamed or not."""
+    """Return the model name in an answer, streamed or not."""
     if not reply.headers.get("content-type", "").startswith("text/event-stream"):
         return str(reply.json()["model"])
     events = [event for event in reply.events() if event != "[DONE]"]
@@ -101,7 +103,7 @@ def model_of(client: str, reply: Any) -> str:
 def test_each_model_has_its_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """A request is sent to the backend of its model, with or without tools, no matter which API the client uses."""
+    """A request is sent to the backend of its model, with or without tools, and regardless of the client's API."""
     with proxied(file) as (proxy, line):
         for backend, asked, sent, key in (
             (small, "haiku-4.5", QWEN, "Bearer sk-small"),
@@ -126,7 +128,7 @@ def test_each_model_has_its_backend(
 
 
 def test_unrenamed_request_passes_byte_for_byte(file: Path, server: TextBackend) -> None:
-    """A request without tools passes through byte for byte if its model is not renamed and the backend has the client's
+    """A request without tools is forwarded byte for byte if its model is not renamed and the backend has the client's
     API.
     """
     server.play([says("Sunny.")])
@@ -140,7 +142,9 @@ def test_unrenamed_request_passes_byte_for_byte(file: Path, server: TextBackend)
 
 @pytest.mark.parametrize("client", APIS)
 def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
-    """Without a default backend, an unknown model causes a 404 in the client's format. The error lists the models."""
+    """Without a default backend, an unknown model causes a 404 in the format of the client's API. The error lists the
+    models.
+    """
     with proxied(file) as (_, line):
         for stream in (False, True):
             reply = line.post(PATHS[client], request(client, model="Haiku", stream=stream), **KEYS)
@@ -163,8 +167,8 @@ def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBack
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
 def test_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
-    """The default backend receives each request whose model is not in the file. Only the default backend receives its
-    key.
+    """If the model of a request is not in the models file, the request is sent to the default backend. No other backend
+    receives the default backend's key.
     """
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
@@ -178,7 +182,7 @@ def test_default_backend(file: Path, small: TextBackend, server: TextBackend, wa
             body = request(client, model="other")
             key = "input" if client == "responses" else "messages"
             body[key][0]["content"] = "What is the weather in Bonn?"
-            # The scripted model's answers also contain text.
+            # The answers of the scripted model contain text in addition to the call.
             assert b"get_weather" in line.post(PATHS[client], body, **KEYS).body
     assert {exchange.headers["authorization"] for exchange in small.exchanges} == {"Bearer clients-own"}
     assert {exchange.body["model"] for exchange in small.exchanges} == {QWEN}
@@ -193,7 +197,9 @@ def test_default_backend(file: Path, small: TextBackend, server: TextBackend, wa
 def test_all_rounds_go_to_the_same_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """Retries, second opinions and plain-text rounds use the model's backend, under its name for the model."""
+    """Retries, second opinions and rounds for plain text are sent to the backend of the model, and use the backend's
+    name for the model.
+    """
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     required = {"type": "any"} if client == "messages" else "required"
     with proxied(file, toolsim_retry=1, toolsim_second_opinion="on") as (_, line):
@@ -213,7 +219,9 @@ def test_all_rounds_go_to_the_same_backend(
 
 
 def test_rejected_features_are_per_backend_and_model(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A rejected feature is remembered per backend and model, whichever name the client uses for the model."""
+    """A rejected feature is remembered for each pair of backend and model, regardless of the name that the client uses
+    for the model.
+    """
 
     def rule(exchange: Exchange) -> Any:
         return refuses(400, "tools are not supported") if "tools" in exchange.body else says(CALL)
@@ -238,7 +246,7 @@ def test_rejected_features_are_per_backend_and_model(file: Path, small: TextBack
 def test_counts_and_compaction_use_the_models_backend(
     file: Path, small: TextBackend, server: TextBackend, renamed: bool
 ) -> None:
-    """Token counts and compaction use the backend of the requested model."""
+    """Requests for token counts and compaction are sent to the backend of the requested model."""
     name = f'model = "{QWEN}"' if renamed else ""
     write(file, f'[[models]]\nnames = "big"\nurl = "{server.url}/v1"\n{name}\n')
     server.counted, server.count = [], 4321
@@ -258,7 +266,7 @@ def test_counts_and_compaction_use_the_models_backend(
 
 
 def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend, tmp_path: Path) -> None:
-    """The profile is chosen by the backend's name for the model, not by the client's."""
+    """The profile depends on the backend's name for the model, not on the client's name."""
     folder = tmp_path / "profiles"
     folder.mkdir()
     (folder / "q.toml").write_text('models = ["qwen2.5*"]\n[options]\ntoolsim_manifest = "typescript"\n')
@@ -270,7 +278,9 @@ def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend,
 
 
 def test_model_of_a_large_body_is_found(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A worker finds the model in a large body, even if the body is compressed or nested objects have a ``model``."""
+    """A worker finds the model in a large body, even if the body is compressed, or if nested objects also contain a
+    ``model``.
+    """
     small.play([says(CALL)] * 2)
     body = request("chat", model="haiku")
     del body["model"]
@@ -303,7 +313,7 @@ def ended(line: Line, id: str, **headers: str) -> Any:
 
 
 def test_stored_answer_belongs_to_its_key(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A stored answer from one model can be continued with another model, but not with another key."""
+    """A stored answer can be continued with another model, but not with another API key."""
     other = {"authorization": "Bearer others"}
     with proxied(file, toolsim_store="memory") as (_, line):
         small.play([says("My word is KIWI.")])
@@ -328,7 +338,7 @@ def test_stored_answer_belongs_to_its_key(file: Path, small: TextBackend, server
 
 
 def test_websocket_requests_reach_their_backends(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """On a WebSocket connection, each request is sent to its model's backend. An unknown model causes an error."""
+    """Each request on a WebSocket connection is sent to the backend of its model. An unknown model causes an error."""
     small.play([says(CALL)])
     server.play([says("Sunny.")])
     with proxied(file) as (proxy, _):
@@ -364,13 +374,13 @@ def listed(line: Line, **headers: str) -> list[str]:
 
 
 def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """The model list contains the literal names in the models file, and the models of the backends that match a
-    pattern.
+    """The model list contains the literal names in the models file. For each pattern, it contains the matching models
+    of the backend.
     """
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
-        # When the proxy starts, its banner might also request the lists, but without a client's key.
+        # The banner at startup can also cause requests for the lists, which do not contain a client's key.
         assert {headers.get("authorization") for headers in small.list_headers} == {"Bearer sk-small"}
         assert {headers.get("authorization") for headers in server.list_headers} - {None} == {"Bearer clients-own"}
         one = line.request("GET", "/v1/models/claude-haiku-4-5").json()
@@ -388,8 +398,8 @@ def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None
 
 
 def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None:
-    """A backend that is silent or down delays the model list only up to a time limit. Only the models of this backend
-    can be missing from the list.
+    """A backend that is silent or down delays the model list only for a limited time. Only the models of this backend
+    can be missing.
     """
     small.models = ["big-1"]
     with RawBackend() as silent:
@@ -406,8 +416,8 @@ def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None
 
 
 def test_model_list_does_not_loop(file: Path) -> None:
-    """If the models file names the proxy itself as a backend, the proxy does not request its own model list
-    endlessly.
+    """If the models file names the proxy itself as a backend, requesting the model list does not cause an endless
+    loop.
     """
     with proxied(file) as (proxy, line):
         write(file, f'[[models]]\nnames = "a"\nurl = "{proxy.url}/v1"\n')
@@ -420,8 +430,8 @@ def test_model_list_does_not_loop(file: Path) -> None:
 
 
 def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the models file becomes invalid while the proxy is running, its last valid content stays in use. The log
-    reports the problem once.
+    """If the models file becomes invalid while the proxy is running, its last valid content remains in use. The log
+    reports the problem only once.
     """
     small.play([says(*"Slowly, but surely.", pause=0.1), says(CALL), says(CALL)])
     with proxied(file) as (proxy, line), Line(proxy.url) as other:
@@ -446,8 +456,8 @@ def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, s
 def test_turn_continues_after_pattern_is_removed(
     file: Path, small: TextBackend, server: TextBackend, client: str
 ) -> None:
-    """If a model's pattern is removed from the models file, a turn in progress completes its rounds at the model's
-    backend.
+    """If the pattern for a model is removed from the models file, a turn in progress still completes its rounds at the
+    backend of this model.
     """
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     small.play([says(*greeting, pause=0.02), says("Hel", "lo.")])
@@ -466,8 +476,8 @@ def test_turn_continues_after_pattern_is_removed(
 
 
 def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the models file changes repeatedly, each request is answered completely by one of the backends that the file
-    has named.
+    """If the models file is changed repeatedly, each request is answered completely by one of the backends that the
+    file contained.
     """
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
@@ -514,7 +524,9 @@ def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend,
 
 
 def test_invalid_file_stops_the_start(tmp_path: Path) -> None:
-    """If the models file contains a mistake, mitmdump does not start, and the log names the file and the line."""
+    """If the models file is invalid, mitmdump does not start, and the log contains the name of the file and the
+    line.
+    """
     file = write(tmp_path / "models.toml", '[[models]]\nnames = "a"\nurl = "localhost:1"\n')
     proxy = Mitmdump(None, toolsim_models=str(file))
     assert proxy.exit_code() == 1
@@ -523,7 +535,7 @@ def test_invalid_file_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_recording_replays_without_the_file(file: Path, small: TextBackend, tmp_path: Path) -> None:
-    """The recording of a renamed model can be replayed without the models file."""
+    """A recording of a renamed model can be replayed without the models file."""
     small.play([says(CALL), says("Sunny.")] * 2)
     with proxied(file, toolsim_capture=str(tmp_path / "flows")) as (proxy, line):
         for stream in (False, True):
@@ -539,7 +551,7 @@ def test_recording_replays_without_the_file(file: Path, small: TextBackend, tmp_
 
 
 def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """With one base URL, the SDKs reach all models. For an unknown model, they raise their own exceptions."""
+    """The SDKs reach all models with a single base URL. For an unknown model, they raise their own exceptions."""
     openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
     small.play([says("Small.")] * 2)
     server.play([says("Large.")] * 2)
@@ -561,7 +573,7 @@ def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBacke
 
 
 def test_overview_lists_the_models(file: Path, small: TextBackend) -> None:
-    """The overview page names the models file and lists its models."""
+    """The overview page contains the name of the models file and lists its models."""
     with proxied(file, small.url) as (_, line):
         page = line.request("GET", "/toolsim/", accept="application/json").json()
     assert page["models"] == ["claude-haiku-4-5", "text-model"]

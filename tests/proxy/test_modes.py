@@ -1,4 +1,6 @@
-"""Tests for a built-in backend, for toolsim_upstream with clients whose base URL is fixed, and for no backend."""
+"""Tests for proxies with a built-in backend, with ``toolsim_upstream`` for clients whose base URL is fixed, and without
+a backend.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATH
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitmdump, ask: Any) -> None:
-    """A single option makes the scripted backend answer requests of both OpenAI APIs, with and without tools."""
+    """With a single option, the scripted backend answers requests of both OpenAI APIs, with and without tools."""
     with Line(f"http://{host}:{scripted.port}") as line:
         response = line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL], "stream": stream})
         assert b'"function_call"' in response.body
@@ -49,7 +51,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
 
 @pytest.mark.parametrize("path", ["/other", "/v1/embeddings", "/favicon.ico"])
 def test_other_path_of_the_listener_is_a_404(path: str, scripted: Mitmdump) -> None:
-    """If the path is not an API's, a request to the listener fails with 404 in OpenAI's error format."""
+    """A request to the listener fails with a 404 in OpenAI's error format if its path does not belong to an API."""
     with Line(scripted.url) as line:
         for method in ("GET", "POST"):
             reply = line.request(method, path, {} if method == "POST" else None)
@@ -57,7 +59,7 @@ def test_other_path_of_the_listener_is_a_404(path: str, scripted: Mitmdump) -> N
 
 
 def test_error_without_a_backend_names_options(ask: Any) -> None:
-    """Without a backend, a regular proxy fails with an error that names the option to set."""
+    """Without a backend, a regular proxy returns an error that names the option to be set."""
     with Mitmdump() as proxy, Line(proxy.url) as line:
         reply = line.post("/v1/chat/completions", ask())
         assert reply.status == 404
@@ -66,7 +68,7 @@ def test_error_without_a_backend_names_options(ask: Any) -> None:
 
 # -- toolsim_upstream --
 
-# The path in toolsim_upstream, the client's path, and the resulting path at the backend.
+# The path in ``toolsim_upstream``, the path that the client requests, and the resulting path at the backend.
 JOINS = [
     ("", "/v1/chat/completions", "/v1/chat/completions"),
     ("/", "/v1/chat/completions?a=1", "/v1/chat/completions?a=1"),
@@ -80,7 +82,7 @@ JOINS = [
 def test_upstream_path_replaces_the_clients(
     base: str, asked: str, expected: str, backend: RawBackend, ask: Any
 ) -> None:
-    """The upstream's path replaces the part of the client's path before the endpoint.
+    """The path of the upstream replaces the client's path up to the endpoint.
 
     If the upstream has no path, the client's path is kept.
     """
@@ -102,7 +104,9 @@ def through(proxy: Mitmdump) -> httpx.Client:
 
 
 def test_nonexistent_host(intercepting: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """A client is served even if its base URL names a nonexistent https host, streamed or not."""
+    """Even if the client's base URL contains a nonexistent https host, its requests are answered, with or without
+    streaming.
+    """
     base = "https://api.nowhere.invalid"
     with through(intercepting) as client:
         backend.play(answers)
@@ -117,7 +121,7 @@ def test_nonexistent_host(intercepting: Mitmdump, backend: RawBackend, ask: Any)
 
 
 def test_openai_client_with_nonexistent_host(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """With a nonexistent host in its base URL, the OpenAI SDK completes a tool loop of two turns."""
+    """The OpenAI SDK can complete a tool loop of two turns even if its base URL contains a nonexistent host."""
     import openai
 
     backend.play(answers)
@@ -139,8 +143,8 @@ def test_openai_client_with_nonexistent_host(intercepting: Mitmdump, backend: Ra
 
 
 def test_other_hosts_are_reached(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """Requests that are not for an API are forwarded to the host that they name, even if their paths resemble
-    an API's.
+    """Requests that do not belong to an API are forwarded to their own host, even if their path resembles that of an
+    API.
     """
     backend.play(answers)
     with RawBackend() as site, through(intercepting) as client:
@@ -156,7 +160,9 @@ def test_other_hosts_are_reached(intercepting: Mitmdump, backend: RawBackend) ->
 
 
 def test_upstream_down(ask: Any) -> None:
-    """If the upstream is down, the client receives a 502 in the API's format through the intercepted TLS connection."""
+    """If the upstream is down, the client receives a 502 in the format of its API through the intercepted TLS
+    connection.
+    """
     with Mitmdump(toolsim_upstream="http://127.0.0.1:9") as proxy, through(proxy) as client:
         for _ in range(2):
             reply = client.post("https://api.nowhere.invalid/v1/chat/completions", json=ask())

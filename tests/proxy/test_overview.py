@@ -1,4 +1,6 @@
-"""Tests for a real mitmdump's overview page at ``/toolsim/``, which is HTML for people and JSON for programs."""
+"""Tests for the overview page at ``/toolsim/`` of a real mitmdump process, which is HTML for people and JSON for
+programs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def facts(line: Line, path: str = PATH, **headers: str) -> dict[str, Any]:
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes, and the text of the page."""
+    """Parses a page into its elements with their attributes, and its text."""
 
     def __init__(self, page: Reply) -> None:
         super().__init__()
@@ -39,8 +41,8 @@ class Elements(HTMLParser):
 
 
 def test_overview_of_a_builtin_backend() -> None:
-    """The overview page, also served at ``/``, shows the base URLs, models, a command, and the outcomes of the last
-    turns.
+    """The overview page shows the base URLs, the models, a command, and the outcomes of the last turns. It is also
+    served at ``/``.
     """
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         line.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "secret words"}]})
@@ -50,7 +52,7 @@ def test_overview_of_a_builtin_backend() -> None:
         for text in (__version__, f"{proxy.url}/v1", "a scripted model", "toolsim-scripted", "✓ m · chat", "curl -s"):
             assert text in shown.text, text
         assert "secret" not in shown.text
-        # The page loads no resources and runs no scripts.
+        # The page does not load resources or run scripts.
         assert {tag for tag, _ in shown.found} & {"script", "link", "img", "iframe", "form"} == set()
         assert not any({"src", "href"} & attributes.keys() for _, attributes in shown.found)
         assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -64,8 +66,8 @@ def test_overview_of_a_builtin_backend() -> None:
 
 
 def test_overview_of_a_real_backend() -> None:
-    """A backend that is a separate server also serves ``/``. Text from the backend and from clients is escaped on the
-    overview page.
+    """If the backend is a separate server, the server answers requests for ``/``. On the overview page, text from the
+    backend and from clients is escaped.
 
     The model list is requested only once.
     """
@@ -90,7 +92,7 @@ def test_overview_of_a_real_backend() -> None:
 
 
 def test_overview_reports_backend_down() -> None:
-    """If the backend is down, the overview page is still served, and reports the problem."""
+    """If the backend is down, the overview page is still served and reports the problem."""
     with Mitmdump("http://127.0.0.1:9") as proxy, Line(proxy.url) as line:
         found = facts(line)
         assert (found["models"], found["backend"]) == ([], "http://127.0.0.1:9/v1")
@@ -99,7 +101,7 @@ def test_overview_reports_backend_down() -> None:
 
 
 def test_overview_without_the_key_is_short() -> None:
-    """Without the key, the overview page shows only the name and the base URLs."""
+    """Without the key, the overview page contains only the name and the base URLs."""
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         public = facts(line)
         assert public == {
@@ -115,7 +117,7 @@ def test_overview_without_the_key_is_short() -> None:
 
 
 def test_rebound_name_and_host_header() -> None:
-    """A page from a rebound host name cannot read the overview. A Host header is escaped on the overview page."""
+    """A web page with a rebound host name cannot read the overview page. The value of the Host header is escaped."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         assert line.request("GET", PATH, Host="rebound.example").status == 403
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:

@@ -1,4 +1,4 @@
-"""Tests for requests that toolsim does not rewrite. They pass through byte for byte, and their answers are
+"""Tests for requests that toolsim does not rewrite. They are forwarded byte for byte, and their answers are
 streamed.
 """
 
@@ -17,7 +17,7 @@ from support.wire import DONE, chat_frame
 
 NO_TOOLS = b'{"model":"m", "messages":[{"role":"user","content":"Say <use_tool><name>x</name></use_tool>"}] }'
 
-# For each name: the method, path, body and headers of a request.
+# The method, path, body and headers of each request, by name.
 REQUESTS: dict[str, tuple[str, str, bytes | None, dict[str, str]]] = {
     "models": ("GET", "/v1/models?limit=3", None, {}),
     "head": ("HEAD", "/v1/models", None, {}),
@@ -49,8 +49,8 @@ async def echo_headers(answer: Answer) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, line: Line) -> None:
-    """Method, path, body and headers of a request reach the backend unchanged, and the backend's answer reaches the
-    client unchanged.
+    """The backend receives the method, path, body and headers of a request unchanged. The client receives the backend's
+    answer unchanged.
     """
     method, path, body, headers = REQUESTS[name]
     backend.play(echo_headers)
@@ -69,7 +69,9 @@ def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, l
     [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
 )
 def test_stream_passes_in_chunks(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
-    """If a stream is not rewritten, its first event arrives before the last is sent, and its chunks are unchanged."""
+    """If a stream is not rewritten, the client receives its first event before the last is sent, and the chunks are
+    unchanged.
+    """
     frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
 
     async def behave(answer: Answer) -> None:
@@ -88,7 +90,7 @@ def test_stream_passes_in_chunks(path: str, body: bytes | None, backend: RawBack
 
 
 def test_uploads_are_streamed(backend: RawBackend) -> None:
-    """A large upload to a path that is not an API's is streamed, not buffered."""
+    """A large upload to a path that does not belong to an API is streamed instead of buffered."""
     import socket
 
     seen: list[float] = []
@@ -98,7 +100,7 @@ def test_uploads_are_streamed(backend: RawBackend) -> None:
         await answer.whole(b"ok")
 
     backend.play(behave)
-    # Only mitmproxy's own log reports that a request is streamed.
+    # mitmproxy's own log is needed here, because only it reports that a request is streamed.
     with Mitmdump(backend.url, toolsim_log="off") as proxy:
         with socket.create_connection(("127.0.0.1", proxy.port)) as client:
             client.sendall(b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n1234")
@@ -112,7 +114,7 @@ def test_uploads_are_streamed(backend: RawBackend) -> None:
 
 
 def test_errors_pass_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
-    """If a rewritten request fails, the backend's HTTP error passes through unchanged."""
+    """If the backend refuses a rewritten request, the client receives the HTTP error unchanged."""
     body = json.dumps({"error": {"message": "slow down", "odd": [1.0]}}, indent=3).encode()
 
     async def behave(answer: Answer) -> None:

@@ -1,4 +1,6 @@
-"""Tests for profiles in a real mitmdump: their effect on the prompt, and the places that name the profile in use."""
+"""Tests for profiles with a real mitmdump process: their effect on the prompt, and where the profile in use is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ engine = "llama.cpp"
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A user's configuration folder that contains a profile for the model m."""
+    """A configuration folder of a user, with a profile for the model ``m``."""
     (tmp_path / "toolsim" / "profiles").mkdir(parents=True)
     (tmp_path / "toolsim" / "profiles" / "mine.toml").write_text(PROFILE)
     return tmp_path
@@ -44,7 +46,9 @@ def prompt(backend: RawBackend) -> str:
 
 @pytest.mark.slow
 def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> None:
-    """Headers, log and metrics name the profile that was used. Options that the user sets override the profile."""
+    """Headers, log and metrics contain the name of the profile in use. Options that the user sets override the
+    profile.
+    """
     environment = {"XDG_CONFIG_HOME": str(own)}
     with Mitmdump(backend.url, environment=environment, toolsim_log="text") as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -71,12 +75,12 @@ def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> N
 
 @pytest.mark.slow
 def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A profile can enable second opinions. The opinions cause additional requests only for the profile's model."""
+    """A profile can enable second opinions. Additional requests are then sent only for the models of this profile."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
 
     async def discreet(answer: Answer) -> None:
-        """Return a call, then "no" for each of the two questions about the call, and then text."""
+        """Answer with a call, then "no" to both second-opinion requests, and finally text."""
         turn = len(asked(backend))
         await answer.whole(chat_whole((CALL, "no", "no", "Hello!")[turn - 1]), Content_Type="application/json")
 
@@ -97,7 +101,9 @@ def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: An
 
 @pytest.mark.slow
 def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
-    """A broken profile prevents startup, and the error names its file and line, unless profiles are disabled."""
+    """If a profile is invalid, the proxy does not start, and the error contains the file and the line. If profiles are
+    disabled, the proxy starts.
+    """
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text('models = ["m"]\n[options]\ntoolsim_manifest = "herms"\n')
     environment = {"XDG_CONFIG_HOME": str(own)}
@@ -110,7 +116,9 @@ def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
 
 @pytest.mark.slow
 def test_declared_call_form_is_recognized(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A profile's call form is recognized only in answers of the profile's models. An invalid form prevents startup."""
+    """The call form in a profile is recognized only in answers from the models of this profile. If the call form is
+    invalid, the proxy does not start.
+    """
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text(PROFILE + '[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\n')
     text = CALL.replace("<tool_call>", "@@CALL").replace("</tool_call>", "@@END")

@@ -1,4 +1,6 @@
-"""Tests with a real mitmdump for recordings, which are bounded and free of secrets, and for replaying them."""
+"""Tests with a real mitmdump process for recordings, which are limited in size and free of secrets, and for replaying
+them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 
 def recorded_files(folder: Path, before: set[Path], count: int = 1) -> list[Path]:
-    """Wait until this many new exchanges are recorded, and return their files."""
+    """Wait until ``count`` new exchanges have been recorded, and return their files."""
     end = time.monotonic() + 60
     while len(new := set(folder.glob("*.flow")) - before) < count:
         assert time.monotonic() < end, f"{len(new)} files of {count}"
@@ -46,7 +48,7 @@ def recorded_files(folder: Path, before: set[Path], count: int = 1) -> list[Path
 
 
 def peak(pid: int) -> int:
-    """Return the peak memory of a process in bytes."""
+    """Return the peak memory usage of a process, in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) * 1024
@@ -58,7 +60,7 @@ def peak(pid: int) -> int:
 def test_large_stream_recording_is_bounded(
     backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool
 ) -> None:
-    """If a recorded stream is 50 MB long, its first delta is not delayed, and memory use stays bounded.
+    """Recording a 50 MB stream does not delay its first delta, and memory usage stays limited.
 
     The recording states how many bytes are missing.
     """
@@ -87,7 +89,7 @@ def test_large_stream_recording_is_bounded(
     assert size > 49 * MEBIBYTE
     assert meanwhile - start < 30 * MEBIBYTE
     (file,) = recorded_files(folder, before)
-    # At the end, up to 4 MiB each from the client and the backend are joined, stripped of secrets and written.
+    # At the end, up to 4 MiB of each side are joined, redacted and written to the file.
     assert peak(proxy.pid) - start < 80 * MEBIBYTE
     assert file.stat().st_size < 9 * MEBIBYTE
     note = recorded(file)[0].metadata["toolsim_capture"]
@@ -111,7 +113,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
-    """Secrets of many types in headers, query, body and answer are not recorded, even if a stream splits them."""
+    """Secrets of many types in the headers, query, body and answer are not recorded, even if a stream splits them."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
     text = f"The key {PLANTED['openai']} and {PLANTED['bearer']}, {PLANTED['jwt']}. {block}"
@@ -164,7 +166,7 @@ def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path,
 
 
 def deltas(chunk: dict[str, Any]) -> str:
-    """Return the text and call arguments in one chunk."""
+    """Return the text and the call arguments in a chunk."""
     words = []
     for choice in chunk["choices"]:
         delta = choice["delta"]
@@ -174,7 +176,7 @@ def deltas(chunk: dict[str, Any]) -> str:
 
 
 def test_recorded_answer_is_served(backend: RawBackend, line: Line, folder: Path, ask: Any) -> None:
-    """``mitmdump -S FILE`` serves the recorded answer to a live client."""
+    """``mitmdump -S FILE`` answers a client with the recorded answer."""
     backend.play(stream_of("Let me look. ", CALL, CALL, " and a tail"))
     before = set(folder.glob("*.flow"))
     live = line.post("/v1/chat/completions", ask(stream=True))
@@ -190,12 +192,14 @@ def test_recorded_answer_is_served(backend: RawBackend, line: Line, folder: Path
 
 
 def without_ids(reply: Reply) -> list[Any]:
-    """Return the events with their random IDs removed."""
+    """Return the events without their random IDs."""
     return [event if event == "[DONE]" else event | {"id": ""} for event in reply.events()]
 
 
 def test_replayed_flow_is_new(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """If a saved flow is replayed as it is, without a key, its request is rewritten again, and the answer is new."""
+    """If a flow from a flow file is replayed without a key, its request is rewritten again, and the backend gives a new
+    answer.
+    """
     saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
     with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:
         for _ in range(2):

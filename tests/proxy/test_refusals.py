@@ -1,4 +1,6 @@
-"""Tests with a real mitmdump for refused requests, which are logged (with a limit) and counted by reason."""
+"""Tests with a real mitmdump process for refused requests. They are counted by reason and logged, but only up to a
+limit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def refused(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def counts(proxy: Mitmdump, **headers: str) -> dict[str, int]:
-    """Return the number of refused requests by reason, without reasons that did not occur."""
+    """Return the number of refused requests for each reason that has occurred."""
     with Line(proxy.url) as line:
         text = line.request("GET", "/toolsim/metrics", **headers).body.decode()
     found = re.findall(r'^toolsim_refused_requests_total\{reason="(\w+)"\} (\d+)$', text, re.MULTILINE)
@@ -46,8 +48,8 @@ def connect(port: int, *headers: str) -> bytes:
 
 
 def test_wrong_keys_are_logged(backend: RawBackend) -> None:
-    """A wrong key is logged and counted for all APIs, other paths and WebSockets. A correct key is not logged or
-    counted.
+    """A wrong key is logged and counted for all APIs, for other paths and for WebSockets. The correct key is neither
+    logged nor counted as refused.
     """
     with Mitmdump(backend.url, toolsim_api_key="k") as proxy:
         with Line(proxy.url) as line:
@@ -81,7 +83,9 @@ def test_foreign_hosts_and_pages_are_logged(backend: RawBackend) -> None:
 
 
 def test_refused_tunnels_are_logged() -> None:
-    """A tunnel is refused, logged and counted if the key is missing, or if the proxy does not forward requests."""
+    """If the key for a tunnel is missing, or if the proxy does not forward requests, the tunnel is refused, logged and
+    counted.
+    """
     with Mitmdump(toolsim_api_key="k") as proxy:
         assert b" 407 " in connect(proxy.port)
         assert [entry["request"] for entry in refused(proxy)] == ["CONNECT 192.0.2.1:443"]
@@ -95,7 +99,9 @@ def test_refused_tunnels_are_logged() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 def test_loops_are_logged(path: str) -> None:
-    """If a request returns to the proxy, it is logged and counted, and fails with an error in the client's format."""
+    """If the proxy receives a request that it has sent itself, the request is logged and counted. It fails with an
+    error in the format of the client's API.
+    """
     port = free_port()
     options = {"toolsim_upstream": f"http://127.1:{port}", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=("--listen-port", str(port)), **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
@@ -110,7 +116,7 @@ def test_loops_are_logged(path: str) -> None:
 
 
 def test_refusal_is_one_line_in_the_text_log(backend: RawBackend) -> None:
-    """In the text log, each refused request causes only one line. mitmproxy's own two lines are omitted."""
+    """In the text log, each refused request causes a single line, without mitmproxy's own two lines."""
     with Mitmdump(backend.url, toolsim_log="text", toolsim_api_key="k") as proxy:
         before = proxy.log()
         with Line(proxy.url) as line:

@@ -1,4 +1,4 @@
-"""Tests for rewritten requests as the backend receives them, with every encoding and framing that a client can use."""
+"""Tests for rewritten requests as received by the backend, with all encodings and framings that clients can use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shows_the_manifest(backend: RawBackend) -> bool:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_compressed_request_is_decoded(encoding: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A compressed request is decompressed, and forwarded uncompressed with the correct length."""
+    """A compressed request is decompressed. It is forwarded without compression and with the correct length."""
     body = ENCODINGS[encoding](json.dumps(ask()).encode())
     reply = line.post("/v1/chat/completions", body, Content_Encoding=encoding, Accept_Encoding="gzip, br, zstd")
     assert reply.json()["choices"][0]["message"]["tool_calls"]
@@ -57,14 +57,16 @@ def test_compressed_request_is_decoded(encoding: str, backend: RawBackend, line:
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "rot13"])
 def test_invalid_encoding_is_a_400(encoding: str, backend: RawBackend, line: Line) -> None:
-    """If a request's body does not match its Content-Encoding, the request fails with 400 in the API's format."""
+    """If the body of a request does not match its Content-Encoding, the request fails with a 400 in the format of its
+    API.
+    """
     reply = line.post("/v1/chat/completions", b"plain words", Content_Encoding=encoding)
     assert (reply.status, reply.json()["error"]["type"]) == (400, "invalid_request_error")
     assert backend.asked == []
 
 
 def test_chunked_request_is_forwarded_with_a_length(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A chunked request is forwarded with a Content-Length."""
+    """A request with chunked transfer encoding is forwarded with a Content-Length."""
     body = json.dumps(ask()).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -76,7 +78,9 @@ def test_chunked_request_is_forwarded_with_a_length(backend: RawBackend, proxy: 
 
 
 def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """An HTTP/1.0 client, which does not support chunks, receives a stream that ends when the connection closes."""
+    """HTTP/1.0 clients do not support chunked transfer encoding. For them, the end of the stream is marked by closing
+    the connection.
+    """
     backend.play(stream_of("Hi ", CALL))
     body = json.dumps(ask(stream=True)).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
@@ -90,14 +94,14 @@ def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None
 
 
 def test_malformed_tool_is_a_400(backend: RawBackend, line: Line, ask: Any) -> None:
-    """An invalid tool declaration causes a 400 that names the field, and the connection can be used again."""
+    """An invalid tool declaration causes a 400 that names the field. The connection can still be used."""
     reply = line.post("/v1/chat/completions", ask(tools="all"))
     assert (reply.status, reply.json()["error"]["param"]) == (400, "tools")
     assert line.post("/v1/chat/completions", ask()).status == 200
 
 
 def test_query_and_headers_are_forwarded(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The query and the client's headers are forwarded, except the header that is meant for toolsim."""
+    """The query and the headers of the client are forwarded, except for the header that is meant for toolsim."""
     headers = {"Authorization": "Bearer secret", "X_Mine": "1", "X_Proxy_Output_Mode": "obsidian-xml"}
     reply = line.post("/v1/chat/completions?api-version=2", ask(), **headers)
     asked = backend.asked[-1]
@@ -112,7 +116,7 @@ COMPRESSED_ANSWERS = {"whole": False, "stream": True}
 
 @pytest.mark.parametrize("name", COMPRESSED_ANSWERS)
 def test_compressed_answer_is_decoded(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A compressed answer is decompressed even if the client did not ask for compression."""
+    """A compressed answer is decompressed, even if the client did not request compression."""
     stream = COMPRESSED_ANSWERS[name]
     plain = chat_frame(CALL) + chat_frame(finish="stop") + DONE if stream else chat_whole(CALL)
 
@@ -128,7 +132,9 @@ def test_compressed_answer_is_decoded(name: str, backend: RawBackend, line: Line
 
 
 def test_stream_with_a_length_is_chunked(backend: RawBackend, line: Line, ask: Any) -> None:
-    """If the backend's stream has a Content-Length, it is forwarded in chunks, because rewriting changes its length."""
+    """A stream from the backend with a Content-Length is forwarded in chunks, because rewriting it changes its
+    length.
+    """
     plain = chat_frame("Hi ") + chat_frame(CALL) + chat_frame(finish="stop") + DONE
 
     async def behave(answer: Answer) -> None:
@@ -143,7 +149,9 @@ def test_stream_with_a_length_is_chunked(backend: RawBackend, line: Line, ask: A
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_client_receives_the_form_it_requested(stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """The client receives a stream only if it requested one, whether or not the backend streams its answer."""
+    """If the client requests a stream, it receives a stream, even if the backend's answer is not streamed, and vice
+    versa.
+    """
 
     async def streams(answer: Answer) -> None:
         await stream_of("Hi ", CALL)(answer)
@@ -165,7 +173,7 @@ def limited(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_large_bodies_are_still_rewritten(chunked: bool, backend: RawBackend, limited: Mitmdump, ask: Any) -> None:
-    """mitmproxy's ``stream_large_bodies`` option does not prevent large requests and answers from being rewritten."""
+    """Large requests and answers are rewritten even if mitmproxy's option ``stream_large_bodies`` is set."""
     text = "word " * 2000 + CALL
 
     async def behave(answer: Answer) -> None:
@@ -186,7 +194,7 @@ def test_large_bodies_are_still_rewritten(chunked: bool, backend: RawBackend, li
 
 
 def test_concurrent_flows_share_nothing(backend: RawBackend, proxy: Mitmdump) -> None:
-    """In thirty concurrent streams with different tools, each client receives only its own calls and text."""
+    """In thirty concurrent streams with different tools, each client receives only its own calls and its own text."""
     import asyncio
 
     async def behave(answer: Answer) -> None:

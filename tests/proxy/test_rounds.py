@@ -1,4 +1,6 @@
-"""Tests for retries through a real mitmdump: the model's prompts, the client's answer, and the recordings."""
+"""Tests for retries with a real mitmdump process: the prompts for the model, the client's answer, and the
+recordings.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ DAYS = {
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
 BAD = GOOD.replace("3", '"three"')
 MISFIT = BAD.removeprefix("<tool_call>").removesuffix("</tool_call>")
-# For each fault: the model's first answer, the error record that the model then receives, and the reason in it.
+# For each fault: the first answer of the model, the error record that it receives, and the reason in this record.
 WAYS: dict[str, tuple[Turn, str, str]] = {
     "schema": (says(BAD), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "malformed": (says(GOOD.replace(":3", " 3")), "MALFORMED_JSON name=forecast", "one JSON object"),
@@ -97,7 +99,7 @@ def _wrapped(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
-    """Return the calls that a client finds in an answer."""
+    """Return the names and arguments of the calls in an answer."""
     assert reply.status == 200, reply.body
     if api == "responses":
         items = (
@@ -119,7 +121,9 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize("way", WAYS)
 def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Line, backend: TextBackend) -> None:
-    """After a faulty call, the model is shown its answer and the exact reason. The client receives a valid call."""
+    """After a faulty call, the model is shown its answer and the exact reason. The client receives a valid call from
+    the retry.
+    """
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
@@ -137,7 +141,9 @@ def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Li
 
 @pytest.mark.slow
 def test_truncated_call_is_continued(line: Line, backend: TextBackend) -> None:
-    """If a call is cut off, a second round continues it. The client receives one stream with consecutive numbers."""
+    """If a call is cut off, a second round continues it. The client receives a single stream with consecutive sequence
+    numbers.
+    """
     backend.play([says(GOOD[:40], ending="length"), says(GOOD[40:])], chunk_size=5)
     reply = line.post("/v1/responses", body("responses", stream=True))
     assert calls_of(reply, "responses", stream=True) == [("forecast", '{"days":3}')]
@@ -149,7 +155,9 @@ def test_truncated_call_is_continued(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_retries_are_limited_and_sent_text_stays(line: Line, backend: TextBackend) -> None:
-    """If two retries also fail, the client receives an error. The text that was sent before the retries is kept."""
+    """If both retries fail, the client receives an error. The text that was sent before the retries is not
+    retracted.
+    """
     backend.play([says("Well. ", BAD), says(BAD), says(BAD), says(GOOD)], chunk_size=5)
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     *deltas, error = reply.events()
@@ -169,8 +177,8 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend: TextBackend) -> None:
-    """If text after a tool output is not the required JSON, the next round enforces the JSON format, and the JSON from
-    that round is sent.
+    """If the model answers a tool output with text instead of the required JSON, the next round enforces the JSON
+    format. The client receives only the JSON.
     """
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
@@ -187,8 +195,8 @@ def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend:
 
 @pytest.mark.slow
 def test_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
-    """If the answer after a tool output is empty, the next prompt forbids calls, and the resulting text is sent to the
-    client.
+    """If the answer to a tool output is empty, the next prompt forbids calls, and the client receives the text that the
+    model then writes.
     """
     backend.play([says(""), says("It will rain.")])
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=HISTORY))
@@ -200,7 +208,7 @@ def test_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: Mitmdump) -> None:
-    """A request larger than 1 MiB is not retried, and the log states this."""
+    """Requests over 1 MiB are not retried, and the log states this."""
     backend.play([says(MISFIT), says(GOOD)])
     asked = body("chat/completions", stream=False, messages=[{"role": "user", "content": "x" * 1024 * 1024}])
     reply = line.post("/v1/chat/completions", asked)
@@ -211,7 +219,9 @@ def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: M
 
 @pytest.mark.slow
 def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextBackend) -> None:
-    """An error in the first round reaches the client unchanged. If the second round fails, the first answer is sent."""
+    """An error in the first round reaches the client unchanged. If the second round fails, the client receives the
+    answer of the first.
+    """
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
@@ -225,7 +235,7 @@ def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextB
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_disconnect_stops_the_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the backend request of the current round is aborted, and no more requests are sent."""
+    """If the client disconnects, the current request to the backend is aborted, and no further request is sent."""
     backend.play([says(BAD), says("a ", "b ", ending="hang"), says(GOOD)], chunk_size=5)
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -237,7 +247,7 @@ def test_disconnect_stops_the_round(stream: bool, proxy: Mitmdump, backend: Text
 
 @pytest.mark.slow
 def test_text_of_a_round_is_streamed(line: Line, backend: TextBackend) -> None:
-    """Text in a round reaches the client while the round is in progress."""
+    """If an answer can take several rounds, the text of a round is streamed to the client while the model writes it."""
     backend.play([says("one ", "two ", "three", pause=0.4)])
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     times = [when for when, data in arrivals(response) if b"output_text.delta" in data]
@@ -246,9 +256,9 @@ def test_text_of_a_round_is_streamed(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_each_round_is_a_flow_that_replays(backend: TextBackend, tmp_path: Path) -> None:
-    """The client's flow contains the client's request and the final answer.
+    """The flow of the client contains its request and the final answer.
 
-    Each round is a separate flow, which names the client's flow and can be replayed.
+    Each round has a separate flow, which contains the ID of the client's flow and can be replayed.
     """
     with Mitmdump(
         backend.url,
@@ -288,7 +298,7 @@ def test_each_round_is_a_flow_that_replays(backend: TextBackend, tmp_path: Path)
 
 @pytest.mark.slow
 def test_rounds_with_a_builtin_backend_and_key() -> None:
-    """With a built-in backend and a key, rounds work for a client that has the key. Other clients are refused."""
+    """With a built-in backend and a key, rounds work for a client that sends the key. Other clients are refused."""
     options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_api_key": "k"}
     with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
         question = {"input": "What is the forecast for 3 days? [badly]"}
@@ -299,7 +309,9 @@ def test_rounds_with_a_builtin_backend_and_key() -> None:
 
 @pytest.mark.slow
 def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend) -> None:
-    """Rounds work even if bodies are so large that a worker rewrites them, and even with proxy authentication."""
+    """Rounds also work if bodies are so large that a worker rewrites them, and if mitmproxy requires proxy
+    authentication.
+    """
     words = [{"role": "user", "content": "word " * 20_000}]
     long = says("Well. " * 8_000 + BAD)
     with Mitmdump(backend.url, toolsim_retry=1, proxyauth="me:secret") as proxy, Line(proxy.url) as line:
@@ -316,7 +328,9 @@ def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend)
 @pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_unread_data_stops_the_backend(retry: int, size: int) -> None:
-    """If a client does not read, the backend is read only up to a limit. Later, the client receives everything."""
+    """If a client does not read, the proxy reads from the backend only up to a limit. When the client reads again, it
+    receives everything.
+    """
     count = 24_000_000 // size
     piece = chat_frame("x" * size)
 
@@ -336,11 +350,11 @@ def test_unread_data_stops_the_backend(retry: int, size: int) -> None:
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(asked), asked)
             )
             sent, end = -1, time.monotonic() + 60
-            # On a busy machine, the proxy can fail to read for a second, so also wait until the proxy is idle.
+            # On a busy machine, the proxy might not read for a second. So wait until it is idle.
             while sent < 1 or sent != backend.asked[0].sent or is_busy(proxy.pid):
                 assert time.monotonic() < end
                 sent = backend.asked[0].sent if backend.asked else -1
-            # The system's buffers between the backend and the proxy can contain 6 to 10 MB.
+            # The operating system can buffer 6 to 10 MB between the backend and the proxy.
             assert sent * len(piece) < 16_000_000
             received = 0
             while data := client.recv(1 << 20):

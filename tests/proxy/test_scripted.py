@@ -1,4 +1,6 @@
-"""Tests for the scripted model behind a real mitmdump: each row in the README's table has the documented result."""
+"""Tests for the scripted model with a real mitmdump process. Each row of the table in the README has the documented
+result.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ def body(question: str, *, strict: bool = False, stream: bool = False) -> dict[s
 
 
 def cities(reply: Any) -> list[Any]:
-    """Return the arguments of all calls in a non-streamed chat answer."""
+    """Return the arguments of all calls in a non-streamed chat completion."""
     calls = reply.json()["choices"][0]["message"].get("tool_calls") or []
     return [json.loads(call["function"]["arguments"]) for call in calls]
 
 
 def test_two_cities_are_two_calls(scripted: Line) -> None:
-    """If a question names two cities, the answer consists of text and two calls."""
+    """If a question names two cities, the answer contains text and two calls."""
     reply = scripted.post("/v1/chat/completions", body(QUESTION))
     assert cities(reply) == [{"city": "Bonn"}, {"city": "Paris"}]
     assert reply.json()["choices"][0]["message"]["content"].startswith("Let me ask get_weather.")
@@ -69,7 +71,7 @@ CALLS = [{"city": "Bonn"}]
     ],
 )
 def test_each_stage_direction(word: str, strict: bool, status: int, calls: Any, scripted: Line) -> None:
-    """Each stage direction has the outcome that the README's table states."""
+    """Each stage direction has the outcome that the table in the README describes."""
     reply = scripted.post("/v1/chat/completions", body(f"What is the weather in Bonn? [{word}]", strict=strict))
     assert reply.status == status, reply.body
     if calls is not None:
@@ -77,14 +79,14 @@ def test_each_stage_direction(word: str, strict: bool, status: int, calls: Any, 
 
 
 def test_cut_stream_is_an_error(scripted: Line) -> None:
-    """The stage direction "cut" causes an error in a stream, which never looks complete."""
+    """The stage direction [cut] causes an error in the stream, which therefore does not look complete."""
     reply = scripted.post("/v1/chat/completions", body("Hello [cut]", stream=True))
     assert b'"error"' in reply.body
     assert b'"finish_reason":"stop"' not in reply.body
 
 
 def test_answer_is_written_slowly() -> None:
-    """By default, the scripted model writes slowly: a short answer takes tenths of a second, and has many deltas."""
+    """By default, the scripted model writes slowly. A short answer takes tenths of a second and has many deltas."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         proxy.wait_for("scripted backend answers")
         start = time.monotonic()
@@ -94,7 +96,9 @@ def test_answer_is_written_slowly() -> None:
 
 
 def test_unknown_previous_response_is_a_400(scripted: Line) -> None:
-    """If a request refers to a previous response, it fails with 400, because the scripted model stores no answers."""
+    """If a request refers to a previous response, it fails with a 400, because the scripted model does not store
+    answers.
+    """
     asked = {"input": "And there?", "previous_response_id": "resp_1"}
     for tools in ([], [{"type": "function", "name": "f"}]):
         reply = scripted.post("/v1/responses", {**asked, "tools": tools})

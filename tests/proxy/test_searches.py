@@ -1,4 +1,6 @@
-"""Tests with a real mitmdump for web searches, which a real MCP server runs, and for searches for deferred tools."""
+"""Tests with a real mitmdump process for web searches, which a real MCP server runs, and for searches for deferred
+tools.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ def proxy(
 
 
 def messages(proxy: Mitmdump, **more: Any) -> Any:
-    """Send a request in the Messages API, and return the answer that the SDK reads from the stream."""
+    """Send a Messages API request, and return the answer that the SDK reads from the stream."""
     sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
     asked: Any = {"model": "m", "max_tokens": 99, "messages": HI, **more}
     with sdk, sdk.beta.messages.stream(**asked) as events:
@@ -60,14 +62,16 @@ def messages(proxy: Mitmdump, **more: Any) -> Any:
 
 
 def responses(proxy: Mitmdump, **more: Any) -> Any:
-    """Send a request in the Responses API, and return the answer."""
+    """Send a Responses API request, and return the answer."""
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
         return sdk.responses.create(**({"model": "m", "input": "hi"} | more))
 
 
 @pytest.mark.slow
 def test_web_search_over_both_apis(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Web searches work in a Messages request without other tools, and in a stored Responses turn."""
+    """A web search works in a Messages API request without other tools, and in a Responses API turn whose answer is
+    stored.
+    """
     backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
     answer = messages(proxy, tools=[WEB], tool_choice={"type": "tool", "name": "web_search"})
     assert [each.type for each in answer.content] == ["server_tool_use", "web_search_tool_result", "text"]
@@ -97,7 +101,7 @@ def test_web_search_over_both_apis(proxy: Mitmdump, backend: TextBackend) -> Non
 @pytest.mark.slow
 @each("choice", ["auto", "required", {"type": "mcp", "server_label": "sums"}])
 def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend, remote: str, choice: Any) -> None:
-    """A background request can run MCP tools even if it has no other tools."""
+    """A background request can run MCP tools even if it declares no other tools."""
     tools: Any = [{"type": "mcp", "server_label": "sums", "server_url": remote, "require_approval": "never"}]
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
@@ -109,7 +113,9 @@ def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend
 
 @pytest.mark.slow
 def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The MCP tool that runs web searches is not offered under its own name, but the server's other tools are."""
+    """The MCP tool that runs web searches is not offered under its own name. The other tools of its server are
+    offered.
+    """
     backend.play([says("Well.")])
     responses(proxy)
     shown = str(backend.exchanges[-1].transcript)
@@ -119,7 +125,7 @@ def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBac
 
 @pytest.mark.slow
 def test_oversized_or_malformed_search_results(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If a search returns too much output or malformed JSON, the model's answer continues."""
+    """If the output of a search is too large or contains malformed JSON, the model's answer continues."""
     for query, content in (("huge", "unavailable"), ("nested", None)):
         backend.play([says(block("web_search", query=query)), says("I go on.")])
         answer = messages(proxy, tools=[WEB])
@@ -129,7 +135,7 @@ def test_oversized_or_malformed_search_results(proxy: Mitmdump, backend: TextBac
 
 @pytest.mark.slow
 def test_search_times_out(backend: TextBackend, tmp_path: Path) -> None:
-    """If a search exceeds its server's timeout, it is aborted, and the model's answer continues."""
+    """If a search exceeds the timeout of its MCP server, it is aborted, and the model's answer continues."""
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"web": SEARCHER | {"timeout": 1, "require_approval": "never"}}}))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_mcp_config=str(config)) as proxy:
@@ -140,7 +146,7 @@ def test_search_times_out(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, line: Line) -> None:
-    """If the client disconnects, its search is aborted, and the next search works."""
+    """If the client disconnects, its search is aborted. The next search succeeds."""
     backend.play([says(block("web_search", query="slow")), says("I go on.")])
     body = {"model": "m", "max_tokens": 9, "messages": HI, "tools": [WEB], "stream": True}
     response = line.begin("POST", "/v1/messages", body)
@@ -154,7 +160,9 @@ def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, lin
 
 @pytest.mark.slow
 def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The client receives a search for deferred tools as blocks, and the next prompt continues the previous prompt."""
+    """The client receives a search for deferred tools as content blocks, and the next prompt continues the previous
+    one.
+    """
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
     turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]
@@ -175,7 +183,7 @@ def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
-    """A Messages request can name an MCP server on a listed host. For any other host, the error names
+    """A Messages API request can name an MCP server on an allowed host. If the host is not allowed, the error names
     ``toolsim_mcp_hosts``.
     """
     server: Any = {"type": "url", "name": "sums", "url": remote}
@@ -191,8 +199,8 @@ def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBacken
 @pytest.mark.slow
 @each("kind", ["web_search_20250305", "web_search_20260209"])
 def test_web_search_without_a_server_is_refused(backend: TextBackend, kind: str) -> None:
-    """Without a search server, a request whose only tool is a web search fails with an error that names the setting for
-    a search server.
+    """If no MCP server is configured for web searches, a request whose only tool is a web search is refused. The error
+    names the missing setting.
     """
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
         sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)

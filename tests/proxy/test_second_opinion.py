@@ -1,4 +1,6 @@
-"""Tests for second opinions through a real mitmdump: the model's prompts, the client's answer, and the recordings."""
+"""Tests for second opinions with a real mitmdump process: the prompts for the model, the client's answer, and the
+recordings.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def is_question(exchange: Exchange) -> bool:
 
 
 def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
-    """Return a model that makes these calls if its prompt has tools. ``answers``: its second opinion on each tool."""
+    """Return a model that makes these calls if its prompt contains tools. ``answers`` contains its second opinion on
+    each tool.
+    """
     words = words or says(WORDS)
 
     def play(exchange: Exchange) -> Turn:
@@ -79,7 +83,9 @@ def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
 
 
 def in_both_modes(rule: Rule, api: str, line: Line, backend: TextBackend) -> Iterator[tuple[Seen, Sequence[Exchange]]]:
-    """Send a request without and with streaming; yield each answer, and the requests to the backend."""
+    """Send a non-streamed request and then a streamed one. For each, yield the answer and the requests that the backend
+    received.
+    """
     for stream in (False, True):
         backend.play(rule, chunk_size=5)
         reply = line.post(f"/v1/{api}", body(api, stream=stream))
@@ -88,7 +94,7 @@ def in_both_modes(rule: Rule, api: str, line: Line, backend: TextBackend) -> Ite
 
 
 def word_count(exchanges: Iterable[Exchange]) -> int:
-    """Return the number of words in these prompts. The backend counts each word as one token."""
+    """Return the number of words in the prompts. The backend counts each word as one token."""
     return sum(len(text.split()) for exchange in exchanges for _, text in exchange.transcript)
 
 
@@ -126,8 +132,8 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """A call is refused only after two clear "no" answers to second-opinion questions. If no call remains, the client
-    receives text instead.
+    """A call is refused only after two clear "no" answers to requests for a second opinion. If no other call remains,
+    the client receives text instead.
     """
     rule, items, rounds = WAYS[way]
     both = []
@@ -144,7 +150,7 @@ def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, back
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_questions_are_short_requests(api: str, line: Line, backend: TextBackend) -> None:
-    """Each second-opinion question is a short request at temperature 0. After two "no" answers, the conversation is
+    """Each request for a second opinion is short and has temperature 0. After two "no" answers, the conversation is
     sent without tools.
     """
     backend.play(WAYS["no"][0])
@@ -166,7 +172,7 @@ def test_questions_are_short_requests(api: str, line: Line, backend: TextBackend
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_unneeded_opinion_is_not_requested(api: str, line: Line, backend: TextBackend) -> None:
-    """No second opinion is requested for a required call, or for a call that follows a tool output."""
+    """No second opinion is requested on a required call, or on a call that follows a tool output."""
     backend.play(model(says(BONN), get_weather=says("no")))
     history: Any = {
         "messages": [
@@ -205,7 +211,7 @@ def test_unneeded_opinion_is_not_requested(api: str, line: Line, backend: TextBa
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_disconnect_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, the second-opinion request is aborted, and no more requests are sent."""
+    """If the client disconnects, the request for a second opinion is aborted, and no further request is sent."""
     backend.play(model(says(BONN), get_weather=says("No", ending="hang")))
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -218,7 +224,7 @@ def test_disconnect_stops_the_question(stream: bool, proxy: Mitmdump, backend: T
 
 @pytest.mark.slow
 def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> None:
-    """Text before a call is sent immediately. The call is sent only after the second opinion."""
+    """Text before a call is sent immediately. The call is sent after the second opinion."""
     backend.play(model(says("Well. ", BONN), get_weather=says("", "yes", pause=0.5)))
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     received = list(arrivals(response))
@@ -229,7 +235,9 @@ def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> 
 
 @pytest.mark.slow
 def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
-    """The log, flow comments and metrics name the refused call. Each round is a flow, which replays unchanged."""
+    """The log, the flow comments and the metrics contain the name of the refused call. Each round has a flow, which can
+    be replayed without differences.
+    """
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
     with Mitmdump(backend.url, toolsim_second_opinion="on", toolsim_capture=str(folder), arguments=arguments) as proxy:
@@ -248,7 +256,7 @@ def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
     assert whole.comment.startswith("no call · 1 dropped call: SECOND_OPINION:get_weather · 4 rounds"), whole.comment
     assert [flow.metadata["toolsim"]["part_of"] for flow in rounds] == [whole.id] * 4
     assert b"A function: get_weather(city): The weather." in (rounds[1].request.content or b"")
-    # The two requests with questions do not belong to the conversation, and do not start new ones.
+    # The two requests for second opinions do not belong to the conversation, and do not start a new one.
     assert ["#1 turn 1" in flow.comment for flow in rounds] == [True, False, False, True]
     assert whole.response is not None
     assert WORDS.encode() in b"".join(re.findall(rb'"content":"([^"]*)"', whole.response.content or b""))
@@ -259,7 +267,7 @@ def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_background_answer_over_a_chat_backend(backend: TextBackend) -> None:
-    """If a call in a background answer from a chat backend is refused, text replaces the call."""
+    """If a call is refused in a background answer from a chat completions backend, text replaces the call."""
     backend.play(WAYS["no, behind words"][0])
     options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:

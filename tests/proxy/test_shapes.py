@@ -1,4 +1,4 @@
-"""Tests for requests in the format of one API at the path of another API, through a real mitmdump."""
+"""Tests with a real mitmdump process for requests in the format of one API that are sent to the path of another."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
-    """The answer has the format of the path's API, streamed or not. The model receives the complete history in the
-    request.
+    """Even if the body of a request has the format of another API, the answer has the format that belongs to the path,
+    with or without streaming. The model receives the complete history.
     """
     backend, proxy = pair
     with Line(proxy.url) as line:
@@ -40,8 +40,8 @@ def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], p
 
 
 def test_stored_answer_to_chat_format_continues() -> None:
-    """If a request in chat format is sent to the Responses path, its stored answer can be continued with the full
-    history.
+    """If the body of a Responses API request has the chat completions format, its answer is stored and can be
+    continued.
     """
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         with Line(proxy.url) as line:
@@ -55,7 +55,7 @@ def test_stored_answer_to_chat_format_continues() -> None:
 
 
 def test_background_answer_to_chat_format() -> None:
-    """If a background request in chat format is sent to the Responses path, its answer can be polled."""
+    """If the body of a background request has the chat completions format, its answer can be polled."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         backend.play([says("Fine.")])
         with Line(proxy.url) as line:

@@ -1,4 +1,4 @@
-"""Tests for invalid options: mitmdump, mitmweb and mitmproxy do not start, and one line names the problem."""
+"""Tests for invalid options. mitmdump, mitmweb and mitmproxy do not start, and one line states the problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRONG = "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"
 
 
 def lines(output: str) -> list[str]:
-    """Return the lines of text in this output, without times and colors."""
+    """Return the lines of this output without times and colors."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     return [re.sub(r"^\[[\d:.]+\]\s*", "", line.strip()) for line in text.splitlines()]
 
@@ -36,7 +36,7 @@ def lines(output: str) -> list[str]:
     ids=["type", "name", "value"],
 )
 def test_invalid_option_stops_mitmdump(options: dict[str, str], line: str) -> None:
-    """If an option is invalid, mitmdump exits with status 1 and prints one line about it, without a traceback."""
+    """If an option is invalid, mitmdump exits with status 1 and prints a single line about it, without a traceback."""
     proxy = Mitmdump(toolsim_api_key="k", **options)  # type: ignore[arg-type]
     assert proxy.exit_code() == 1
     assert lines(proxy.log()).count(line) == 1
@@ -64,7 +64,8 @@ def test_codex_without_a_key_does_not_start() -> None:
     ids=["mitmdump with config.yaml", "mitmweb", "mitmproxy"],
 )
 def test_invalid_option_stops_every_program(program: str, given: list[str], tmp_path: Path) -> None:
-    """If an option is invalid, none of the programs starts, and the reason is visible after the program has exited.
+    """If an option is invalid, none of the three programs starts, and the reason is still visible after the program has
+    exited.
 
     The option can be on the command line or in a file.
     """
@@ -72,7 +73,7 @@ def test_invalid_option_stops_every_program(program: str, given: list[str], tmp_
         (tmp_path / "config.yaml").write_text("toolsim_idle_timeout: 5m\n")
     command = [sys.executable, "-c", f"from mitmproxy.tools.main import {program}; {program}()"]
     command += ["-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0", "--set", f"confdir={tmp_path}"]
-    # mitmproxy needs a terminal. When it leaves the screen, it prints its log again on standard error.
+    # mitmproxy needs a terminal. When it closes its user interface, it prints its log to standard error.
     screen, terminal = pty.openpty()
     with open(screen, "rb", buffering=0) as shown:
         run = subprocess.run(
@@ -95,5 +96,5 @@ def test_invalid_option_stops_every_program(program: str, given: list[str], tmp_
 def _read(screen: FileIO) -> bytes:
     try:
         return screen.read(65536) or b""
-    except OSError:  # The other end of the pseudoterminal is closed.
+    except OSError:  # The other end of the pseudoterminal has been closed.
         return b""

@@ -1,4 +1,6 @@
-"""Tests for reports of an exchange in the log, saved flows, headers and metrics. They never contain argument values."""
+"""Tests for the reports of exchanges in the log, flow files, headers and metrics. Reports never contain argument
+values.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def turn_lines(proxy: Mitmdump) -> list[Any]:
 
 
 def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """Each exchange is reported in one log line. The saved flow, headers and metrics agree with the line."""
+    """Each exchange is reported in one log line. The flow, the headers and the metrics contain the same figures."""
     saved = tmp_path / "saved.flow"
     with Mitmdump(backend.url, arguments=("-w", str(saved))) as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -68,21 +70,21 @@ def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask
 
 
 def test_stream_comment_is_optional(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A stream contains a telemetry comment only if an option enables it."""
+    """A stream contains a comment with the report only if an option enables it."""
     backend.play(stream_of(CALL))
     assert b"\n:" not in b"\n" + line.post("/v1/chat/completions", ask(stream=True)).body
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as other:
         body = other.post("/v1/chat/completions", ask(stream=True)).body
         comment = json.loads(body.partition(b"\n: ")[2].partition(b"\n")[0])
         assert (comment["tool_call_count"], comment["calls"], comment["mode"]) == (1, ["get_weather"], "openai-json")
-        # These fields of the predecessor have their original names.
+        # These fields have the names that toolsim's predecessor used.
         assert (comment["tool_call_truncated"], comment["stop_after_tools_mode"]) == (False, "burst")
         assert "blocks" not in comment
 
 
 @pytest.mark.slow
 def test_log_has_one_line_per_turn(backend: RawBackend, ask: Any) -> None:
-    """By default, the log contains only the startup lines and one line per turn, with or without tools."""
+    """By default, the log contains only the startup lines and one line for each turn, with or without tools."""
 
     async def models(answer: Answer) -> None:
         await answer.whole(b'{"data": [{"id": "llama3"}]}', Content_Type="application/json")
@@ -114,10 +116,10 @@ def test_log_has_one_line_per_turn(backend: RawBackend, ask: Any) -> None:
 
 @pytest.mark.slow
 def test_log_has_one_line_per_round(backend: RawBackend, ask: Any) -> None:
-    """An answer in several rounds causes one log line per round, and no lines about connections."""
+    """In the text log, an answer in several rounds causes one line for each round, and no lines about connections."""
     backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
     with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
-        proxy.wait_for("is this an API")  # When the proxy starts, it might log this line about the backend late.
+        proxy.wait_for("is this an API")  # This startup line about the backend can be logged late.
         line.post("/v1/chat/completions", ask(stream=True))
         proxy.wait_for("m · chat stream · [^\n]*rounds")
         lines = [re.sub(r"^\[[\d:.]+\]\s*", "", entry) for entry in proxy.log().splitlines()]
@@ -127,7 +129,7 @@ def test_log_has_one_line_per_round(backend: RawBackend, ask: Any) -> None:
 
 
 def test_message_of_a_backend_error_is_logged(backend: RawBackend, ask: Any) -> None:
-    """A backend's error message is logged even if the request was not rewritten."""
+    """The error message of a backend is logged even if the request was not rewritten."""
 
     async def refuses(answer: Answer) -> None:
         error = b'{"error": {"message": "model \'m\' not found"}}'
@@ -150,8 +152,8 @@ async def two_calls(answer: Answer) -> None:
 
 @pytest.mark.parametrize(("stop", "cutoff"), [("off", None), ("on", "more than 1 calls")])
 def test_calls_over_the_limit_are_reported(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
-    """The log, a header and the metrics report a call beyond the limit on calls. They report a cutoff only if the turn
-    was cut off.
+    """If an answer has more calls than the limit, the log, a header and the metrics report this. They report a cutoff
+    only if the turn was ended early.
     """
     options = {"toolsim_stop_after_tools": stop, "toolsim_tool_block_max": 1, "toolsim_log": "json"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
@@ -172,7 +174,9 @@ def test_calls_over_the_limit_are_reported(backend: RawBackend, ask: Any, stop: 
 
 
 def test_lost_calls_are_reported_with_their_own_turn(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """If the client continues without the output of a call, a warning names the turn that made the call."""
+    """If the client continues the conversation without the output of a call, a warning refers to the turn in which the
+    call was made.
+    """
     made = '{"name":"get_weather","arguments":{"city":"Bonn"}}'
     saved = tmp_path / "saved.flow"
 

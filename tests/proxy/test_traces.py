@@ -1,4 +1,6 @@
-"""Tests for traces that a real mitmdump sends to a simulated collector: the span tree, span ends, and omitted data."""
+"""Tests for the traces that a real mitmdump process sends to a simulated collector: the tree of spans, their ends, and
+the omission of private data.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ DAYS = {
     "additionalProperties": False,
 }
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
-# These texts are too long to occur in a random ID by chance.
+# These numbers and words are so long that they cannot occur in a random ID by chance.
 BAD = GOOD.replace("3", '"thirty-three"')
 ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234567890123,"b":1}}</tool_call>'
 HEADER = '<tool_call>{"name":"web__header","arguments":{"name":"traceparent"}}</tool_call>'
@@ -78,7 +80,7 @@ def proxy(
 
 @pytest.fixture(autouse=True)
 def check_for_secrets(collector: OtlpReceiver) -> Iterator[None]:
-    """Check that the spans of each test contain no text from the conversation, and no key."""
+    """After each test, check that its spans contain no text from the conversation and no keys."""
     collector.forget()
     yield
     everything = b"".join(collector.bodies)
@@ -87,7 +89,7 @@ def check_for_secrets(collector: OtlpReceiver) -> Iterator[None]:
 
 
 def ask(api: str, *, stream: bool, **more: Any) -> tuple[str, dict[str, Any]]:
-    """Return the path and body of a request with one strict tool."""
+    """Return the path and the body of a request with one strict tool."""
     tool: dict[str, Any] = {"name": "forecast", "strict": True, "parameters": DAYS}
     asked = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": QUESTION}]}
     match api:
@@ -108,7 +110,7 @@ def names(spans: list[Received]) -> list[str]:
 
 
 def check(spans: list[Received], parent: str) -> None:
-    """Check that the spans form one trace, in which the client's turn is the parent of all other spans."""
+    """Check that the spans form a single trace in which the client span is the parent of all others."""
     assert {span.trace for span in spans} == {TRACE}
     assert [span.parent for span in spans] == [parent] + [spans[0].id] * (len(spans) - 1)
     assert all(span.began <= span.ended for span in spans)
@@ -121,8 +123,8 @@ def check(spans: list[Received], parent: str) -> None:
 def test_span_tree_of_a_retry_and_mcp_calls(
     api: str, stream: bool, proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
-    """A turn with a retry and MCP calls has the same span tree for all APIs. The trace context reaches the backend and
-    the MCP servers.
+    """A turn with a retry and MCP calls has the same tree of spans with each API. The backend and the MCP servers
+    receive the trace context.
     """
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     path, body = ask(api, stream=stream)
@@ -143,7 +145,7 @@ def test_span_tree_of_a_retry_and_mcp_calls(
     assert not any(span.is_error for span in spans)
     counted = [span.attributes.get("gen_ai.usage.output_tokens", 0) for span in (second, third)]
     assert counted == [1, 1]
-    # The trace context in each request is that of the request's own span.
+    # Each request contains the trace context of its own span.
     heard = [exchange.headers["traceparent"] for exchange in backend.exchanges]
     assert heard == [f"00-{TRACE}-{span.id}-01" for span in (first, second, third)]
     assert {exchange.headers["tracestate"] for exchange in backend.exchanges} == {"rojo=1"}
@@ -152,7 +154,9 @@ def test_span_tree_of_a_retry_and_mcp_calls(
 
 
 def test_page_shows_the_real_span_tree(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """The documentation shows the real span tree, except for numbers. Its table names only existing attributes."""
+    """The documentation shows the actual tree of spans, except for numbers. The table on the page contains only
+    attributes that exist.
+    """
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     with Line(proxy.url) as line:
         line.post(*ask("responses", stream=True), **TRACED)
@@ -175,7 +179,7 @@ def test_page_shows_the_real_span_tree(proxy: Mitmdump, backend: TextBackend, co
 def test_undeclared_call_and_replacement_are_two_spans(
     stream: bool, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
-    """An undeclared call and its replacement are two consecutive spans with separate token counts."""
+    """An undeclared call and the text that replaces it are two consecutive spans with separate token counts."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hello", "!", pause=0.2)])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
         path, body = ask("chat", stream=stream)
@@ -192,8 +196,8 @@ def test_undeclared_call_and_replacement_are_two_spans(
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_request_without_a_trace_starts_one(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A request without a trace context starts a new trace, even if the request passes through unread because it has no
-    tools.
+    """A request without a trace context starts a new trace, even if it has no tools and is therefore forwarded
+    unread.
     """
     backend.play([says("No.")])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
@@ -208,7 +212,7 @@ def test_request_without_a_trace_starts_one(stream: bool, backend: TextBackend, 
 
 def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
     """If the backend dies in the middle of a stream, the client span and the model span are marked as errors, although
-    the status is 200.
+    the HTTP status is 200.
     """
     backend.play([says("It ", "is ", ending="eof")])
     path, body = ask("chat", stream=True)
@@ -220,7 +224,7 @@ def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, c
 
 
 def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend answers 429, the model span is marked as failed. By the HTTP conventions, the server
+    """If the backend returns status 429, the model span is marked as failed. Following the HTTP conventions, the client
     span is not.
     """
     backend.play([refuses(429, f"Slow down, {KEY}.")])
@@ -244,7 +248,9 @@ def test_disconnect_ends_both_spans(proxy: Mitmdump, backend: TextBackend, colle
 
 
 def test_websocket_requests_are_turns(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """Each request on a WebSocket connection is a turn in the trace of the upgrade. The connection has no span."""
+    """Each request on a WebSocket connection is a turn with its own spans, in the trace of the upgrade request. The
+    connection has no span.
+    """
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
     backend.play([says(GOOD), says("It rains.")])
     _, body = ask("responses", stream=True)
@@ -261,7 +267,9 @@ def test_websocket_requests_are_turns(proxy: Mitmdump, backend: TextBackend, col
 
 
 def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend rejects tools, each of the two requests is a model span, and the client's turn is their parent."""
+    """If the backend rejects tools, the request is sent twice. Each has a model span, whose parent is the client
+    span.
+    """
     refusal = refuses(400, "This model does not support tools")
     backend.play(lambda exchange: refusal if "tools" in exchange.body else says(GOOD))
     with (
@@ -283,8 +291,8 @@ def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpRec
 
 
 def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A background answer's model span belongs to the trace of the request that started the answer, even if the answer
-    ends later.
+    """The model span of a background answer belongs to the trace of the request that started the answer, even if the
+    answer ends later.
     """
     backend.play([says("It ", "rains.", pause=0.2)])
     path, body = ask("responses", stream=False, background=True)
@@ -304,7 +312,9 @@ def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpRecei
 
 @pytest.mark.parametrize("drain", [0, 5])
 def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """At SIGTERM, all pending spans are sent. Open spans end with the drain or, without a drain, with the proxy."""
+    """After SIGTERM, all pending spans are sent. Open spans end with the drain. Without a drain, they end with the
+    proxy.
+    """
     backend.play([says("Well, ", *["and "] * 10, pause=0.05), says("No.")])
     later = collector.environment | {"OTEL_BSP_SCHEDULE_DELAY": "3600000"}
     with (
@@ -324,7 +334,9 @@ def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: 
 
 @pytest.mark.parametrize("way", ["nobody listens", "errors"])
 def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the collector fails, turns are still answered, the log has one line about it, and the proxy exits in time."""
+    """If the trace collector fails, turns are still answered, the log contains one line about it, and the proxy exits
+    in time.
+    """
     collector.status = 500
     url = collector.url if way == "errors" else f"http://127.0.0.1:{free_port()}"
     environment = collector.environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
@@ -343,7 +355,9 @@ def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend,
 
 
 def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
-    """If OpenTelemetry's variable for message content is set, spans contain the prompt and the answer, but no keys."""
+    """If ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` is set, spans contain the prompt and the answer, but no
+    API keys.
+    """
     with OtlpReceiver() as receiver:
         environment = receiver.environment | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
         with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
@@ -369,7 +383,7 @@ def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
     ],
 )
 def test_opentelemetry_is_not_imported_unless_enabled(environment: dict[str, str], tmp_path: Path) -> None:
-    """Unless traces are enabled, the proxy does not import OpenTelemetry."""
+    """The proxy imports OpenTelemetry only if traces are enabled."""
     script = tmp_path / "shows.py"
     script.write_text(
         "import sys\n"
@@ -387,7 +401,7 @@ def test_opentelemetry_is_not_imported_unless_enabled(environment: dict[str, str
 
 
 def test_console_exporter_can_be_used() -> None:
-    """Any installed span exporter can be used, for example the SDK's console exporter."""
+    """Any installed span exporter can be used, for example the console exporter of the OpenTelemetry SDK."""
     with (
         Mitmdump(toolsim_backend="scripted", environment={"OTEL_TRACES_EXPORTER": "console"}) as proxy,
         Line(proxy.url) as line,

@@ -1,4 +1,4 @@
-"""Tests for token counts if the backend reports none, for all pairs of APIs, streamed or not."""
+"""Tests for token counts if the backend does not report any, for all pairs of APIs, with and without streaming."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 
 def counts_of(client: ApiName, reply: Reply, *, stream: bool) -> Any:
-    """Return the input and output token counts that the client receives."""
+    """Return the numbers of input and output tokens that the client receives."""
     if not stream:
         counts = reply.json()["usage"]
     elif client == "responses":
@@ -41,7 +41,9 @@ def counts_of(client: ApiName, reply: Reply, *, stream: bool) -> Any:
 
 @pytest.mark.parametrize("client", APIS)
 def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client: ApiName) -> None:
-    """Missing token counts are estimated and marked as such, and are the same in streamed and non-streamed answers."""
+    """If the backend reports no token counts, they are estimated and marked as such. Streamed and non-streamed answers
+    have the same counts.
+    """
     backend, proxy = pair
     found = []
     with Line(proxy.url) as line:
@@ -49,7 +51,8 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
             backend.play([says(f"So: {CALL}")])
             more = {"stream_options": {"include_usage": True}} if client == "chat" and stream else {}
             reply = line.post(PATHS[client], request(client, stream=stream, **more, model=f"m-{client}"))
-            # The model's first answer contains no usage, so later answers are marked from the start.
+            # Once the proxy knows that the model reports no usage, the headers of later answers mark the counts as
+            # estimated.
             assert reply.headers["x-toolsim-usage"] == "estimated"
             found.append(counts_of(client, reply, stream=stream))
             assert found[-1][0] == estimated_tokens(json.loads(backend.exchanges[0].raw))
@@ -61,7 +64,7 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
 
 
 def test_unrequested_usage_is_not_sent(pair: tuple[TextBackend, Mitmdump]) -> None:
-    """A chat client receives no usage unless it requests it."""
+    """A chat completions client receives token counts only if it requests them."""
     backend, proxy = pair
     with Line(proxy.url) as line:
         backend.play([says("Sunny.")])
@@ -71,7 +74,7 @@ def test_unrequested_usage_is_not_sent(pair: tuple[TextBackend, Mitmdump]) -> No
 
 
 def test_backend_counts_pass_unchanged(pair: tuple[TextBackend, Mitmdump]) -> None:
-    """If the backend starts to report usage, its counts are passed on, and later answers are not marked as
+    """If the backend begins to report token counts, they are passed on, and later answers are no longer marked as
     estimated.
     """
     backend, proxy = pair
@@ -89,7 +92,7 @@ def test_backend_counts_pass_unchanged(pair: tuple[TextBackend, Mitmdump]) -> No
 
 @pytest.mark.parametrize("client", APIS)
 def test_counts_of_rounds_are_summed(client: ApiName) -> None:
-    """If an answer takes two rounds, its token counts are the sums over both rounds."""
+    """If an answer takes two rounds, its token counts are the sums of both rounds."""
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with (
         TextBackend(apis=["chat"]) as backend,

@@ -1,4 +1,6 @@
-"""Tests with a real mitmdump for a file of keys: names, owners, limits, wrong keys, and changes to the file."""
+"""Tests with a real mitmdump process for a file with API keys: names, owners, limits, wrong keys, and changes to the
+file.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def held_while(is_held: Callable[[], bool], *texts: str) -> Behaviour:
-    """Return a streamed answer. Its last text is held back while ``is_held`` is true; other texts are not."""
+    """Return a backend that streams these texts. It holds the last one back while ``is_held`` returns True."""
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -70,8 +72,8 @@ def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The log and the metrics contain the user's name. Stored answers belong to the user, even after the user's key
-    changes. The client's key is not sent to the backend.
+    """The log and the metrics contain the name of the user. Stored answers belong to the user, even if the user's key
+    changes. The backend does not receive the key.
     """
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     text_backend.play(lambda _: says("Hello."))
@@ -98,7 +100,9 @@ def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -
 
 
 def test_user_removed_while_serving(backend: RawBackend, tmp_path: Path) -> None:
-    """If a user is removed, their current stream continues, but their WebSocket connection accepts no more turns."""
+    """If a user is removed from the file, the current stream continues, but an existing WebSocket connection accepts no
+    more turns.
+    """
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     backend.play(held_while(lambda: keys.read_text().startswith("alice"), "Hel", "lo."))
     body = BODIES["/v1/chat/completions"] | {"stream": True}
@@ -117,16 +121,16 @@ def test_user_removed_while_serving(backend: RawBackend, tmp_path: Path) -> None
         assert other.post("/v1/chat/completions", body, **bearer(KARL)).status == 200
         client.send(input="Hi")
         assert client.message()["error"]["code"] == "invalid_api_key"
-        # The file becomes invalid, so its last valid content stays in use.
+        # The file is now invalid, so its last valid content remains in use.
         keys.write_text(f"karl {KARL} concurent=1\n")
         assert other.post("/v1/chat/completions", body, **bearer(BOB)).status == 200
         proxy.wait_for(r"keys:1: karl: .*; the previous version stays in use")
 
 
 def test_concurrent_turns_are_limited(backend: RawBackend, tmp_path: Path) -> None:
-    """If a user has too many concurrent turns, further turns are refused with retry-after.
+    """If a user has too many concurrent turns, further turns are refused with a Retry-After header.
 
-    A WebSocket connection stays open.
+    An existing WebSocket connection stays open.
     """
     silent = tmp_path / "silent"
     silent.touch()
@@ -163,9 +167,9 @@ def test_concurrent_turns_are_limited(backend: RawBackend, tmp_path: Path) -> No
 
 
 def test_turns_per_minute_are_limited(text_backend: TextBackend, tmp_path: Path) -> None:
-    """If there are too many turns per minute, the SDKs raise their own exceptions.
+    """If a user starts too many turns per minute, the SDKs raise their own exceptions.
 
-    Token counts, model lists and further rounds in a turn do not count as turns.
+    Token counts, model lists and further rounds of a turn do not count as turns.
     """
     keys = written(tmp_path, f"alice {ALICE} per_minute=2\n")
     tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "required": ["a"]}}
@@ -208,8 +212,9 @@ def test_background_answer_is_a_turn_until_it_ends(backend: RawBackend, tmp_path
 
 
 def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> None:
-    """After many wrong keys, the status is 429 instead of 401. The log stays short, and users with a valid key are
-    still served."""
+    """After many requests with wrong keys, the status is 429 instead of 401. The log stays short, and users with a
+    valid key are still served.
+    """
     text_backend.play(lambda _: says("Hello."))
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     with (
@@ -218,7 +223,7 @@ def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> 
     ):
         path, body = "/v1/chat/completions", BODIES["/v1/chat/completions"]
         assert line.post(path, body, **bearer(ALICE)).status == 200
-        # A request without a key does not count as an attempt.
+        # Requests without a key do not count as attempts.
         assert {line.request("GET", "/toolsim/health").status for _ in range(ATTEMPTS * 2)} == {200}
         assert {line.request("GET", "/toolsim/metrics").status for _ in range(ATTEMPTS * 2)} == {401}
         started = time.monotonic()
@@ -237,7 +242,9 @@ def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> 
 
 
 def test_removed_user_is_refused_by_forward_proxy(tmp_path: Path, text_backend: TextBackend) -> None:
-    """A forward proxy checks the key in each request, so a removed user is refused even on an open connection."""
+    """A forward proxy checks the key of each request. A user who has been removed is refused, even on an existing
+    connection.
+    """
     keys = written(tmp_path, f"alice {ALICE}\n")
     target = f"{text_backend.url}/other"
     with Mitmdump(toolsim_api_key=f"file:{keys}") as proxy, Line(proxy.url) as line:

@@ -1,6 +1,7 @@
-"""Tests for WebSocket connections with real processes: cases of the Open Responses suite, access, limits, and endings.
+"""Tests for WebSocket connections with real processes: the cases of the Open Responses suite, access, limits, and the
+end of connections.
 
-The client is the ``websockets`` library, or a plain socket in tests of frames.
+The client is the ``websockets`` library or, in tests of frames, a plain socket.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def proxy(request: pytest.FixtureRequest, backend: TextBackend) -> Iterator[Mitm
 
 
 class Client:
-    """A client with a single connection, which checks each message against the published schemas.
+    """A WebSocket client that checks each message against the published schemas.
 
-    The schemas do not include MCP items, so tests with MCP tools set ``is_strict`` to false.
+    These schemas do not include MCP items, so tests with MCP tools set ``is_strict`` to False.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -129,7 +130,7 @@ def words(response: dict[str, Any]) -> str:
 
 
 def test_websocket_response_and_sequential_responses(client: Client, backend: TextBackend) -> None:
-    """Requests on a connection are answered in order, with consecutive sequence numbers."""
+    """Requests on the same connection are answered in order, with consecutive sequence numbers."""
     backend.play([says("Fir", "st."), says("Second.")])
     client.send(input=[{"type": "message", "role": "user", "content": "Count."}])
     client.send(input="Again.")
@@ -141,7 +142,9 @@ def test_websocket_response_and_sequential_responses(client: Client, backend: Te
 
 
 def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
-    """An answer can continue a previous answer, whose ID it contains, even if the new input is the output of a call."""
+    """A request can continue a previous response, even if its input is the output of a call. The answer contains the ID
+    of that response.
+    """
     backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
     first = client.ask("Remember cobalt.", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "18"}
@@ -154,7 +157,7 @@ def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
 
 
 def test_undeclared_call_becomes_text(client: Client, backend: TextBackend) -> None:
-    """If the model makes an undeclared call, text replaces the call, and later prompts contain only the text."""
+    """If the model calls an undeclared tool, text replaces the call, and later prompts contain only this text."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hel", "lo!"), says("Fine.")])
     first = client.ask("Hi!", tools=[TOOL])
     assert words(first) == "Hello!"
@@ -164,7 +167,7 @@ def test_undeclared_call_becomes_text(client: Client, backend: TextBackend) -> N
 
 
 def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If an answer was not stored, it is lost with its connection, but a new conversation works."""
+    """An answer that was not stored is lost when its connection ends. A new conversation can then be started."""
     backend.play([says("OK."), says("Recovered.")])
     with connected(proxy) as client:
         first = client.ask("Remember copper.")
@@ -175,7 +178,9 @@ def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: Text
 
 
 def test_websocket_failed_continuation_evicts_cache(client: Client, backend: TextBackend) -> None:
-    """If a continuation fails (output without a call, or backend error), the previous response is discarded."""
+    """If a continuation fails because of a tool output without its call, or because of a backend error, the connection
+    forgets the previous response.
+    """
     backend.play([says("OK."), says("OK."), refuses(500, "Out.")])
     for wrong in ([{"type": "function_call_output", "call_id": "call_missing", "output": "x"}], "Go on."):
         first = client.ask("Remember ember.")
@@ -198,8 +203,8 @@ def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: T
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
-    """The HTTP cases of the Open Responses suite have the same prompts and answers over WebSocket, and all events match
-    the schemas.
+    """The HTTP cases of the Open Responses suite result in the same prompts and answers over WebSocket. All events
+    conform to the schemas.
     """
     sent, text = REQUESTS[name]
     backend.play(lambda _: says(text))
@@ -221,7 +226,9 @@ def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: Tex
 
 
 def test_streams_of_one_connection_are_independent(client: Client, backend: TextBackend) -> None:
-    """If one stream on a connection is canceled, another continues. Each message contains the ID of its stream."""
+    """If one of two streams on a connection is canceled, the other continues. Each message contains the ID of its
+    stream.
+    """
     slow = says(*["word "] * 200, pause=0.05)
     backend.play(lambda exchange: slow if "slow" in str(exchange.transcript) else says("Fast."))
     client.send(input="slow", stream_id="a")
@@ -240,7 +247,7 @@ def test_streams_of_one_connection_are_independent(client: Client, backend: Text
 
 
 def test_invalid_messages_are_refused(client: Client, backend: TextBackend) -> None:
-    """Steering, background requests and invalid messages are refused with an error, and the connection stays open."""
+    """Steering, background requests and invalid messages are refused with an error. The connection stays open."""
     backend.play([says("OK.")])
     client.connection.send(json.dumps({"type": "response.steer", "previous_response_id": "r", "input": "x"}))
     assert client.message()["error"]["code"] == "steering_not_supported"
@@ -253,7 +260,7 @@ def test_invalid_messages_are_refused(client: Client, backend: TextBackend) -> N
 
 
 def test_disconnect_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client disconnects, with or without a close frame, the request to the model is aborted."""
+    """If the client disconnects, with or without a close frame, the request to the backend is aborted."""
     for is_rude in (False, True):
         backend.play([says(*["word "] * 500, pause=0.05)])
         with connected(proxy) as client:
@@ -266,7 +273,7 @@ def test_disconnect_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> No
 
 
 def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None:
-    """If the backend dies in the middle of an answer, the answer ends as failed, and the next request works."""
+    """If the backend dies in the middle of an answer, the answer ends as failed. The next request succeeds."""
     backend.play([says("Half", ending="eof"), says("OK.")])
     client.send(input="x", tools=[TOOL])
     assert client.events()[-1]["type"] == "response.failed"
@@ -274,7 +281,9 @@ def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None
 
 
 def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request that is too large fails. Binary data or too much data closes only its own connection."""
+    """A request that is too large fails. Binary data, or too much data, closes the connection, but no other
+    connections.
+    """
     backend.play(lambda _: says("OK."))
     with connected(proxy) as other:
         with connected(proxy) as client:
@@ -288,7 +297,7 @@ def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> Non
             with pytest.raises(ConnectionClosed):
                 client.message()
         with connected(proxy) as client:
-            # This is less than the number of messages that a connection may send in a burst.
+            # 600 messages are fewer than a connection may send in a burst.
             for _ in range(600):
                 client.send(input="x")
             ends = [client.events()[-1] for _ in range(600)]
@@ -306,7 +315,7 @@ def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> Non
 
 
 def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The number of connections per key is limited, regardless of the spelling of the Authorization header. Closed
+    """The number of connections per API key is limited, regardless of the spelling of the Authorization header. Closed
     connections no longer count.
     """
     backend.play(lambda _: says("OK."))
@@ -328,7 +337,9 @@ def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) 
 
 
 def test_stop_closes_connections_with_code_1001(backend: TextBackend) -> None:
-    """When the proxy stops, busy and idle connections are closed with code 1001, and the backend request is aborted."""
+    """When the proxy stops, busy and idle connections are closed with code 1001, and the request to the backend is
+    aborted.
+    """
     backend.play([says(*["word "] * 500, pause=0.05)])
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy, connected(proxy) as idle, connected(proxy) as client:
         client.send(input="x")
@@ -343,7 +354,7 @@ def test_stop_closes_connections_with_code_1001(backend: TextBackend) -> None:
 
 
 def frame(payload: bytes, first: int = 0x81) -> bytes:
-    """Return a masked client frame with this payload."""
+    """Return a client frame with this payload, masked with a key of zeros."""
     size = len(payload)
     head = bytes([first, 0x80 | size]) if size < 126 else bytes([first, 0xFE]) + struct.pack(">H", size)
     return head + b"\0\0\0\0" + payload
@@ -351,7 +362,7 @@ def frame(payload: bytes, first: int = 0x81) -> bytes:
 
 @contextmanager
 def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
-    """Open a WebSocket connection; the caller reads and writes the frames."""
+    """Open a WebSocket connection, and yield its socket. The caller reads and writes the frames."""
     with closing(socket.create_connection(("127.0.0.1", proxy.port), SECONDS)) as connection:
         head = (
             f"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\nConnection: Upgrade\r\n"
@@ -366,7 +377,9 @@ def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
 
 
 def test_fragments_and_invalid_frames(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request in fragments is reassembled. Partial or invalid frames and random bytes end their own connection."""
+    """A request that is split into fragments is reassembled. Incomplete or invalid frames and random bytes end the
+    connection, but no other connections.
+    """
     backend.play(lambda _: says("OK."))
     text = json.dumps({"type": "response.create", "model": "m", "store": False, "input": "Grüße 🌞"}).encode()
     with raw(proxy) as connection:
@@ -396,7 +409,7 @@ def test_fragments_and_invalid_frames(proxy: Mitmdump, backend: TextBackend) -> 
 
 
 def test_client_disconnects_after_any_message(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If a client disconnects after any number of messages, its answer is aborted, and the next client is answered."""
+    """If a client disconnects after any number of messages, its answer is aborted. The next client is answered."""
     backend.play(lambda _: says(*["word "] * 8, pause=0.02))
     for count in range(12):
         with connected(proxy) as client:
@@ -410,7 +423,9 @@ def test_client_disconnects_after_any_message(proxy: Mitmdump, backend: TextBack
 
 
 def test_backend_dies_after_any_byte() -> None:
-    """If the backend dies after any byte, the answer ends exactly once, with an error unless it was complete."""
+    """If the backend dies after any byte, the answer ends exactly once. Unless it was already complete, it ends with an
+    error.
+    """
     frames = [chat_frame("Hel"), chat_frame("lo"), chat_frame(finish="stop"), DONE]
     body = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames) + b"0\r\n\r\n"
     answer_bytes = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + body
@@ -443,7 +458,7 @@ def test_backend_dies_after_any_byte() -> None:
 
 
 def test_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If a client does not read, the proxy stops reading from the backend, and other clients are answered."""
+    """If a client does not read, the proxy stops reading from the backend. Other clients are still answered."""
     backend.play(lambda exchange: says(*["x" * 10_000] * 3_000) if "much" in str(exchange.transcript) else says("OK."))
     with raw(proxy) as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -462,7 +477,9 @@ def test_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> Non
 
 
 def test_unread_data_is_bounded_per_connection() -> None:
-    """The data buffered for a client that does not read is bounded per connection, however many answers there are."""
+    """The amount of data that is buffered for a client that does not read is limited per connection, regardless of the
+    number of answers.
+    """
     streams, piece = 16, chat_frame("x" * 60_000)
     sent = [0]
 
@@ -494,7 +511,7 @@ def test_unread_data_is_bounded_per_connection() -> None:
 
 
 def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend) -> None:
-    """With two connections of two streams each, answers and conversations stay separate over many turns."""
+    """With two connections and two streams each, answers and conversations are not mixed up over many turns."""
 
     def echo(exchange: Any) -> Turn:
         return says("<", exchange.transcript[-1][1], ">")
@@ -532,7 +549,9 @@ def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend)
 
 
 def test_upgrade_requires_the_key(backend: TextBackend) -> None:
-    """An upgrade requires the key, which is not passed on. With ``websocket=false``, every upgrade is refused."""
+    """An upgrade to a WebSocket connection requires the API key, which is not passed on. With ``websocket=false``, all
+    upgrades are refused.
+    """
     backend.play(lambda _: says("OK."))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key="secret") as proxy:
         with pytest.raises(InvalidStatus) as raised, connected(proxy):
@@ -549,7 +568,7 @@ def test_upgrade_requires_the_key(backend: TextBackend) -> None:
 
 
 def test_unlisted_page_is_refused(proxy: Mitmdump) -> None:
-    """If the origin is not listed, a web page's upgrade is refused."""
+    """If a web page requests an upgrade, and its origin is not listed, the upgrade is refused."""
     with pytest.raises(InvalidStatus) as raised, connected(proxy, origin="https://evil.example"):
         pass
     assert raised.value.response.status_code == 403
@@ -558,7 +577,9 @@ def test_unlisted_page_is_refused(proxy: Mitmdump) -> None:
 
 
 def test_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
-    """With a store, a client whose connection has ended can continue over HTTP. No item is stored twice."""
+    """With a store, a client whose WebSocket connection has ended can continue the conversation over HTTP. Items are
+    stored only once.
+    """
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory") as proxy:
         backend.play([says("OK."), says("Cobalt."), says("Cobalt."), says("No.")])
         with connected(proxy) as client:
@@ -578,7 +599,7 @@ def test_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
 
 
 def test_rounds_mcp_tools_and_recordings(backend: TextBackend, tmp_path: Path) -> None:
-    """Over WebSocket, retries and MCP tools work as they do over HTTP, and each request is recorded."""
+    """Retries and MCP tools work over WebSocket as they do over HTTP, and each request is recorded."""
     servers = {"calc": OFFICIAL | {"require_approval": "never", "timeout": 15}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     strict = {**TOOL, "strict": True, "parameters": {**TOOL["parameters"], "required": ["city"]}}
