@@ -280,7 +280,7 @@ def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdu
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
-    """mitmproxy's option ``keep_host_header`` works as documented. The host name is checked in either case."""
+    """mitmproxy's ``keep_host_header`` option works as documented. The host name is checked in either case."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="localhost:99").status == 200
@@ -441,7 +441,7 @@ def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend
 
 
 def test_mitmproxys_authentication(site: RawBackend, backend: RawBackend) -> None:
-    """mitmproxy's option ``proxyauth`` also protects the forward proxy. API requests need toolsim's key in addition."""
+    """mitmproxy's ``proxyauth`` option also protects the forward proxy. API requests need toolsim's key in addition."""
     basic = f"Proxy-Authorization: Basic {base64.b64encode(b'u:p').decode()}"
     with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k", proxyauth="u:p") as proxy:
         assert said(proxy.port, absolute(site.port)).startswith(b"HTTP/1.1 407 ")

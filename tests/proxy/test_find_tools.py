@@ -1,4 +1,4 @@
-"""Tests with a real mitmdump process for a catalog that initially contains only the names of tools. Each look-up takes
+"""Tests with a real mitmdump process for a catalog that initially contains only the names of tools. Each lookup takes
 one round.
 """
 

@@ -59,8 +59,8 @@ def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "served"), [*product(APIS, APIS)])
 def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend: TextBackend) -> None:
-    """When a call is repeated for the third time, a hint is added to the prompt, whose position stays the same. After
-    the sixth repetition, toolsim ends the loop by answering itself.
+    """When a call is repeated for the third time, a hint is added at a fixed position in the prompt. After the sixth
+    repetition, toolsim ends the loop by answering itself.
     """
     with Mitmdump(backend.url, toolsim_backend=served) as proxy, Line(proxy.url) as line:
         prompts: list[str] = []

@@ -173,7 +173,7 @@ def limited(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_large_bodies_are_still_rewritten(chunked: bool, backend: RawBackend, limited: Mitmdump, ask: Any) -> None:
-    """Large requests and answers are rewritten even if mitmproxy's option ``stream_large_bodies`` is set."""
+    """Large requests and answers are rewritten even if mitmproxy's ``stream_large_bodies`` option is set."""
     text = "word " * 2000 + CALL
 
     async def behave(answer: Answer) -> None:

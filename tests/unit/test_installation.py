@@ -41,8 +41,8 @@ def test_pip() -> None:
 
 
 def test_pipx(environment: Environment) -> None:
-    """With pipx, the package is injected into the environment in which toolsim runs. This environment might belong to
-    mitmproxy instead of toolsim.
+    """With pipx, the package is injected into the environment in which toolsim runs, because the main program of that
+    environment might be mitmproxy instead of toolsim.
     """
     environment("pipx_metadata.json", json.dumps({"main_package": {"package": "mitmproxy"}}))
     assert command_for_extra("redis") == "pipx inject mitmproxy 'redis>=6,<9'"
@@ -85,7 +85,7 @@ def test_uv_tool_is_reinstalled_with_its_packages(
     [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
 )
 def test_unreadable_metadata_is_ignored(name: str, content: str, environment: Environment) -> None:
-    """If a metadata file of the installation cannot be parsed, it is ignored, and the command uses pip."""
+    """If a metadata file cannot be parsed, it is ignored, and the install command uses pip."""
     environment(name, content)
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
 

@@ -240,7 +240,9 @@ ANY_REPAIR = [
 
 @each(("code", "example"), REPAIRS)
 def test_documented_repairs_are_made(code: str, example: str) -> None:
-    """Each example on the documentation page is parsed as a call, with exactly the documented repair."""
+    """Each example in the documentation's list of repairs is parsed as a call, with exactly the repair that the list
+    states.
+    """
     if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair; ``test_leftover_markup`` covers it.
         return
     if code == "REPEATED_CALL":
@@ -254,7 +256,9 @@ def test_documented_repairs_are_made(code: str, example: str) -> None:
 
 
 def test_page_lists_all_repairs() -> None:
-    """The documentation page lists all repairs that occur for the texts in the test tables and the reported texts."""
+    """The documentation's list of repairs contains all repairs that are needed for the texts in the tables and the
+    reported texts.
+    """
     codes = {code for code, _ in REPAIRS}
     reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
     of_tables = [(tools, text) for tools, table_texts in TABLES.values() for text in table_texts]

@@ -179,8 +179,8 @@ async def test_conversation_survives_concurrent_writes(
 async def test_events_are_stored_for_followers_and_at_the_end(
     background_store: BackgroundStore, memory: ResponseStore
 ) -> None:
-    """Events are stored while the answer is produced if a follower has requested them. Otherwise, they are stored at
-    the end, unless the answer has been deleted.
+    """Events are stored while the answer is produced if a follower requests them, and otherwise when the answer ends.
+    They are not stored if the answer has been deleted.
     """
     lease = await opened(background_store)
     assert not await background_store.events_requested(lease)

@@ -44,8 +44,8 @@ async def test_all_followers_receive_equal_frames(count: int, after: int, at_onc
 
 
 async def test_oldest_events_are_discarded_at_the_limit() -> None:
-    """When the log is full, it discards the oldest events. A follower that still needs them receives an error. A
-    follower that has already read them continues.
+    """When the event log reaches its size limit, the oldest events are discarded. A follower that still needs a
+    discarded event receives an error. A follower that has already read the discarded events continues.
     """
     log = EventLog(10_000)
     reader, read = log.follow(-1), b""

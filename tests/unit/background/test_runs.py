@@ -86,8 +86,8 @@ async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answer_is_stored_as_emitted(setup: Setup, stream: bool) -> None:
-    """A stored answer equals the emitted answer, including its events. Afterward, the answer has been counted and
-    reported, and its run has been removed.
+    """If no client follows an answer, the stored answer and events equal the answer and events that were emitted. The
+    answer is counted and reported, and its run is removed.
     """
     run, _ = await setup.begin(*WORDS, stream=stream)
     assert setup.runs.find("p", "resp_1") is run

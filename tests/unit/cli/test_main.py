@@ -214,7 +214,7 @@ def test_claude_prints_its_variables(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_record_is_serve_with_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """``record DIR URL`` starts the same server as ``serve URL``, with the additional option ``toolsim_capture``."""
+    """``record DIR URL`` starts the same server as ``serve URL``, with the additional ``toolsim_capture`` option."""
     started = []
     monkeypatch.setattr("toolsim.cli.serve.run", lambda start: started.append(start) or 0)
     assert main(["record", str(tmp_path), "scripted", "--port", "9", "--set", "toolsim_log=off"]) == 0

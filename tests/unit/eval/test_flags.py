@@ -80,7 +80,7 @@ def test_zero_timeout_means_no_limit() -> None:
 
 
 def test_verbosity() -> None:
-    """The variable VERBOSE sets the verbosity, and ``-v`` increases it. ``-q`` suppresses the output."""
+    """``VERBOSE`` sets the verbosity to 0, 1 or 2, and each ``-v`` adds one. ``-q`` makes the output quiet."""
     assert parser({"VERBOSE": "2"}).parse_args([]).verbose == 2
     assert parser({"VERBOSE": "loud"}).parse_args(["-vv"]).verbose == 2
     assert parser({}).parse_args(["-q"]).quiet

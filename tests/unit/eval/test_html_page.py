@@ -82,7 +82,7 @@ def test_each_failure_has_an_entry() -> None:
 
 
 def test_figures_match_the_report() -> None:
-    """The page shows the overall rate. If the evaluation was interrupted, the page also shows a warning."""
+    """The HTML report shows the overall rate. If the evaluation was interrupted, the report also shows a warning."""
     text = page(planned=9).text
     assert "57.1 %" in text
     assert "4 of 7" in text
@@ -91,7 +91,7 @@ def test_figures_match_the_report() -> None:
 
 
 def test_report_without_runs_is_a_page() -> None:
-    """If an evaluation is interrupted before its first run, the report is still a valid page."""
+    """If an evaluation was interrupted before its first run, its HTML report is still valid."""
     assert "0 of 3" in page([], planned=3).text
 
 

@@ -119,7 +119,7 @@ def test_plan_interleaves_methods() -> None:
 
 
 def test_case_about_options_uses_toolsim_only() -> None:
-    """A case about toolsim's options has only one run, with the method ``toolsim``, even if an options matrix is
+    """A case that tests options of toolsim runs only once, with the ``toolsim`` method, even if an options matrix is
     evaluated.
     """
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))

@@ -37,7 +37,7 @@ def test_no_runs_yield_the_full_interval() -> None:
 
 
 def test_percentiles_are_measured_values() -> None:
-    """Percentiles are computed by the nearest-rank method. The values are from a textbook example."""
+    """Percentiles are computed by the nearest-rank method. The expected values are from a textbook example."""
     values = [15, 20, 35, 40, 50]
     assert [percentile(values, percent) for percent in (5, 30, 40, 50, 95, 100)] == [15, 20, 20, 35, 50, 50]
     assert percentile([], 50) == 0
@@ -45,9 +45,7 @@ def test_percentiles_are_measured_values() -> None:
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (3, 3), (1, 0), (5, 1), (2, 9), (0, 12)])
 def test_mcnemar_matches_enumerated_coin_tosses(a: int, b: int) -> None:
-    """The p-value equals the share of all sequences of a + b coin tosses that are at least as uneven as ``a`` and
-    ``b``.
-    """
+    """McNemar's p-value is the share of all outcomes of a + b coin tosses that are at least as uneven as a and b."""
     falls = [sum(coins) for coins in product((0, 1), repeat=a + b)]
     uneven = sum(abs(2 * heads - (a + b)) >= abs(a - b) for heads in falls)
     assert mcnemar(a, b) == pytest.approx(uneven / len(falls))

@@ -39,9 +39,7 @@ async def test_prompt_method_describes_tools_as_text() -> None:
 
 
 async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
-    """If a request has no tools, text is never parsed as a call, whether by the method ``prompt`` or by the content-tag
-    fallback.
-    """
+    """If a request has no tools, neither the ``prompt`` method nor the content-tag fallback parses text as a call."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)

@@ -24,8 +24,8 @@ def test_only_set_sampling_values_are_sent() -> None:
 
 
 def test_applicability() -> None:
-    """The profile ``tool_calling`` applies only to models with tools. The profile ``recommended`` applies only to
-    models with recommended values.
+    """The ``tool_calling`` profile applies only to models with tools, and the ``recommended`` profile only to models
+    with recommended values.
     """
     plain, tools = Model("a", "a", ""), Model("b", "b", "", ("tools",), recommended={"top_p": 1})
     assert [profile.id for profile in PROFILES if profile.applies(plain)] == ["default", "creative", "conversation"]

@@ -51,8 +51,8 @@ def test_terminal_shows_a_live_line(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_turn_line_shows_its_result() -> None:
-    """The line for a turn ends with the calls, the length of the text, or the error. At verbosity 2, it also states the
-    sizes of the messages and tools.
+    """The progress line for a turn ends with the calls, the length of the text, or the error. At verbosity 2, it also
+    states the sizes of the messages and tools.
     """
     sizes = {"messages": 1200, "tools": 34}
     called = {

@@ -101,7 +101,9 @@ async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 async def test_other_errors_fail_immediately(error: ProviderError) -> None:
-    """A run fails without a retry on any other error, and on a 429 with an unreasonably long Retry-After."""
+    """Errors other than a 429 or a 503 with Retry-After, and a 429 whose Retry-After is unreasonably long, make the run
+    fail without a retry.
+    """
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):
         await Asking(model, {}, 5)(Request((USER,)))

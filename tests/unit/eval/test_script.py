@@ -27,8 +27,8 @@ def test_block_contains_the_given_value() -> None:
 
 
 def test_script_continues_only_after_the_expected_error() -> None:
-    """``after`` continues the script only if the prompt contains the expected error. Otherwise, the script ends, so
-    that the scenario fails.
+    """A scenario's script continues only if the last tool output is the expected error. Otherwise, the script ends
+    early, so that the scenario fails.
     """
     reply = after("TYPE_ERROR", "again")
     assert callable(reply)

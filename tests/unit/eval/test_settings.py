@@ -61,7 +61,7 @@ def test_offline_evaluation_uses_both_apis() -> None:
 
 
 def test_listed_values_form_a_matrix_for_toolsim() -> None:
-    """If options have several values, each combination becomes a separate setting of the method ``toolsim``. Other
+    """If options have several values, each combination becomes a separate setting of the ``toolsim`` method. Other
     methods have no settings.
     """
     asked = live(

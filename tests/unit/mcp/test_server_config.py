@@ -64,8 +64,8 @@ def test_shared_file_format_is_read() -> None:
     ],
 )
 def test_invalid_entry_is_reported_without_values(servers: Any, words: str) -> None:
-    """The error for an invalid entry names the server or the key, but it does not contain the values of variables or
-    headers.
+    """The error for an invalid entry in the MCP server file names the server or the key, but not the value of a
+    variable or header.
     """
     with pytest.raises(ValueError, match=words) as refused:
         read(servers)

@@ -45,8 +45,8 @@ def exchange(
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_both_sides_of_an_answer(api_name, stream):
-    """The page shows both the blocks that the model wrote, with their verdicts, and the calls that the client received,
-    with their arguments.
+    """The page for an answer shows the blocks that the model wrote, with their verdicts, and the calls that the client
+    received, with their arguments.
     """
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
     received, sent, report = exchange(text, api_name=api_name, stream=stream, stop_after_tools="off")
@@ -141,7 +141,7 @@ def test_single_side_of_an_answer():
 
 
 def test_missing_bytes_are_reported():
-    """The page states how many bytes of an answer were not recorded. It also states if the client received none of the
+    """The page for an answer states how many bytes were not recorded. It also states if the client received none of the
     model's text.
     """
     received, sent, report = exchange("Words.")
@@ -186,7 +186,7 @@ def test_other_bodies(data, words):
 
 
 def test_facts_in_the_title():
-    """The title of the page contains the token counts and the times, if they are known."""
+    """The title of an answer's page contains the token counts and the times, if they are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
     assert "3 tokens in, 4 out" in title

@@ -156,8 +156,8 @@ def test_history_as_blocks():
 
 
 def test_title_names_the_api_and_hidden_tools_are_marked():
-    """If the backend uses a different API than the client, the title of the page names both. Tools that are hidden from
-    the model are marked in the list of tools.
+    """If the backend uses a different API than the client, the title of the request's page names both. Tools that are
+    hidden from the model are marked in the list of tools.
     """
     sent, report = rewritten(RESPONSES, backend="chat", tool_denylist=frozenset({"apply_patch"}))
     page = show_request(sent, RequestFacts(json.dumps(RESPONSES).encode(), report))
@@ -222,7 +222,7 @@ def test_any_bytes_and_report_result_in_a_page(data, report):
 
 @pytest.mark.slow
 def test_time_is_linear():
-    """The page for a request of several megabytes is created within seconds, regardless of the text."""
+    """The time for showing a request grows linearly with the size of its text, regardless of its content."""
     record = "[function_call id=a call_id=a name=b arguments={}]\n"
     for start, unit in (("", record), ('[function_call id="', '\\"'), ("", "# CLIENT TOOL CATALOG\n")):
         for role in ("assistant", "user"):

@@ -229,7 +229,7 @@ def test_off_by_default(tmp_path: Path) -> None:
 
 
 def test_command_records_exchanges(tmp_path: Path) -> None:
-    """The command ``toolsim.capture`` records finished exchanges. It refuses flows that were read from a recording."""
+    """The ``toolsim.capture`` command records finished exchanges. It refuses flows that were read from a recording."""
     capture = Capture()
     with context(capture):
         flow = exchange(question(), *chat_answer("Words."))
@@ -341,8 +341,8 @@ async def test_writing_does_not_block_the_event_loop(mitm: Any, tmp_path: Path) 
 async def test_failing_thread_is_logged(
     mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
-    """If writing a recording fails in its thread, the error is logged before shutdown ends, even if the thread has
-    already finished.
+    """If a recording cannot be written in the background thread, the error is logged before shutdown ends, even if the
+    thread has already finished.
     """
     if is_over:
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", at_once)

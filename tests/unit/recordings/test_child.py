@@ -10,7 +10,7 @@ from toolsim.recordings import child
 
 
 def test_command_line_of_the_proxy() -> None:
-    """The command line of a proxy loads the addon, listens on a free local port, and ends with the caller's
+    """The command line for mitmdump loads the addon, listens on a free local port, and ends with the caller's
     arguments.
     """
     line = child.command(["-S", "f"], ["a=1", "b=2"])
@@ -21,8 +21,8 @@ def test_command_line_of_the_proxy() -> None:
 
 
 def test_log_of_a_start_is_parsed() -> None:
-    """The proxy's port is read from either log format. A line that contains an error raises an exception with this line
-    as its message.
+    """The port is read from mitmdump's log in either format. An error line raises an exception that contains this
+    line.
     """
     assert child.port("[07:00:00.000] Loading script") is None
     assert child.port("[07:00:00.000] HTTP(S) proxy listening at 127.0.0.1:4711.\n") == 4711

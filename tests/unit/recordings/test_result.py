@@ -11,7 +11,9 @@ FILE = Path("a.flow")
 
 
 def test_result_is_printed() -> None:
-    """A result is printed as "same", as a problem, or as a list of differences. A long list is shortened."""
+    """A result is printed as "same", as a problem, or as its first differences and the number of further
+    differences.
+    """
     assert (str(Result(FILE)), Result(FILE).same) == ("a.flow: same", True)
     assert str(Result(FILE, note="only so far")) == "a.flow: same (only so far)"
     assert (str(Result(FILE, problem="no such file")), Result(FILE, problem="x").same) == (

@@ -70,7 +70,7 @@ def test_secrets_and_hosts_are_ignored(stage: Stage) -> None:
 
 
 def test_reuse_allows_repeated_answers(stage: Stage) -> None:
-    """With the option ``server_replay_reuse``, a recording can be used any number of times."""
+    """With the ``server_replay_reuse`` option, a recording can be used any number of times."""
     stage.mitm.options.update(server_replay_reuse=True)
     for _ in range(3):
         assert stage.ask(other_key()).response is not None
@@ -103,7 +103,7 @@ def test_unrecorded_request_is_reported(stage: Stage, caplog: pytest.LogCaptureF
 
 
 def test_content_can_be_ignored(stage: Stage) -> None:
-    """With the option ``server_replay_ignore_content``, the body of a request is ignored when the matching recording is
+    """With the ``server_replay_ignore_content`` option, the body of a request is ignored when the matching recording is
     selected.
     """
     stage.mitm.options.update(server_replay_ignore_content=True)

@@ -63,8 +63,8 @@ def test_unchanged_stream_is_kept_byte_for_byte() -> None:
 
 
 def test_value_receives_each_event() -> None:
-    """The function ``value`` receives each complete event. Strings that have already been edited have the type
-    ``EditedStr``.
+    """The ``value`` function receives each complete event. A string that has been edited is an ``EditedStr`` in this
+    event.
     """
     seen: list[Any] = []
 

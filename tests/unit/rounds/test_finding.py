@@ -1,5 +1,5 @@
-"""Tests for look-ups, in which the model requests the complete catalog entry of a tool. The client receives a single
-answer without the look-up.
+"""Tests for lookups, in which the model requests the complete catalog entry of a tool. The client receives a single
+answer without the lookup.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def play(
 @each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> None:
-    """After a look-up in any call form, the model sees the tool's complete entry. The client receives only the call
+    """After a lookup in any call form, the model sees the tool's complete entry. The client receives only the call
     that follows.
     """
     seen, script, job = play(find, CALL, client=client, stream=stream)
@@ -57,7 +57,7 @@ def test_looked_up_tool_is_called(client: ApiName, stream: bool, find: str) -> N
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
-    """Text and calls before a look-up are sent to the client, followed by the answer of the next round."""
+    """Text and calls before a lookup are sent to the client, followed by the answer of the next round."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
@@ -66,7 +66,7 @@ def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
 @pytest.mark.parametrize("client", API_NAMES)
 def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
     """The prompt for the second opinion on a looked-up tool contains only this tool and the user's request. No opinion
-    is requested on the look-up itself.
+    is requested on the lookup itself.
     """
     seen, script, job = play(
         FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
@@ -99,7 +99,7 @@ def test_lookups_and_retries_are_counted_separately() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_lookup_without_remaining_time_is_an_error(stream: bool) -> None:
-    """If the time limit does not allow another round after a look-up, the client receives an error instead of an empty
+    """If the time limit does not allow another round after a lookup, the client receives an error instead of an empty
     answer.
     """
     assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
@@ -134,7 +134,7 @@ def test_invalid_guess_becomes_a_lookup(guess: str, stream: bool) -> None:
 
 def test_tool_called_before_is_judged_as_usual() -> None:
     """If a tool has been called before, the model has already seen its catalog entry. An invalid call to it is then an
-    error instead of a look-up.
+    error instead of a lookup.
     """
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
@@ -154,7 +154,7 @@ def test_lookup_with_invalid_arguments_is_text() -> None:
 
 
 def test_requests_that_can_have_further_rounds() -> None:
-    """A request can have further rounds for look-ups if its tools exceed the catalog budget, if calls are allowed, and
+    """A request can have further rounds for lookups if its tools exceed the catalog budget, if calls are allowed, and
     if it requests a single choice.
     """
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}

@@ -181,8 +181,8 @@ def test_question_contains_only_the_tool_and_the_request() -> None:
 
 
 def test_required_calls_need_no_second_opinion() -> None:
-    """If the option is off, no opinion is requested. The same applies to required or named calls, and to calls after a
-    tool output.
+    """No second opinion is requested if ``second_opinion`` is off, if the request requires or forbids a call, or if its
+    last message is a tool output.
     """
 
     def wants(policy: Policy = ON, **more: Any) -> bool:
@@ -395,7 +395,7 @@ async def test_output_after_a_refused_call_takes_linear_time(monkeypatch: pytest
 
 
 async def test_failed_round_releases_withheld_calls() -> None:
-    """If the round with the calls fails, they are sent unchanged, and no second opinion is requested."""
+    """If a round fails, its withheld calls are released unchanged, and no second opinion is requested."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
     opinion.take(CALL)
     assert list(opinion.release().passed) == CALL

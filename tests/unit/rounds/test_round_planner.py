@@ -70,8 +70,8 @@ def test_format_retries_are_counted_separately() -> None:
 
 
 def test_text_is_requested_once_for_an_invented_call() -> None:
-    """With ``second_opinion`` set to ``on`` or ``undeclared``, a call to an undeclared tool is followed by one round
-    without tools, which requests text. The round must be within the limits.
+    """If ``second_opinion`` is "on" or "undeclared", and if another round is allowed, an invented call causes a single
+    round without tools, which requests text.
     """
     for value in ("undeclared", "on"):
         first, second = run(
@@ -106,8 +106,8 @@ def test_further_round_continues_the_conversation(api: Any, key: str) -> None:
 
 
 def test_empty_answer_is_retried_once_without_tools() -> None:
-    """There is one retry after an empty answer, in addition to other retries. It has no tools unless the option has the
-    value ``with_tools``.
+    """An empty answer is retried once, in addition to other retries. The retry has no tools unless ``fix_empty_final``
+    is ``with_tools``.
     """
     policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
@@ -160,8 +160,8 @@ def test_last_allowed_round_permits_no_retry() -> None:
     ],
 )
 def test_requests_that_can_need_further_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
-    """A request uses several rounds only if a further round might become necessary, and never if it has several
-    choices.
+    """The runner for several rounds is used only if a further round might be necessary. It is never used for requests
+    with several choices.
     """
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
 
@@ -225,8 +225,8 @@ def test_second_opinion_counts_as_a_round() -> None:
 
 
 def test_calls_that_need_a_second_opinion() -> None:
-    """A second opinion can be requested only if the model is free to choose whether it calls a tool, and if the last
-    message is from the user.
+    """The runner for several rounds is used for second opinions if the model can choose whether to call a tool, and the
+    last message is the user's.
     """
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)

@@ -90,7 +90,9 @@ def test_repeated_strict_violation_is_an_error() -> None:
 
 @pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
 def test_limits_prevent_a_retry(bounds: RoundLimits) -> None:
-    """If a limit has been reached, there is no retry. The client receives the error that the call caused."""
+    """If the limit on rounds, time or text is reached, the call is not retried, and the client receives the error that
+    the call caused.
+    """
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == (2 if bounds.rounds == 2 else 1)
@@ -142,8 +144,8 @@ def test_missing_required_call_is_retried() -> None:
 
 
 def test_empty_answer_after_an_output_is_retried() -> None:
-    """If the answer after a tool output is empty, it is retried once. The retry uses the prompt from the option and has
-    no tools.
+    """With ``fix_empty_final=on``, an empty answer to a tool output is retried once, with an additional line in the
+    prompt and without tools.
     """
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [

@@ -14,7 +14,9 @@ def retry(reason: str, words: str = "x", name: str | None = None, expected: str 
 
 
 def test_reply_depends_on_the_fault() -> None:
-    """Depending on the fault, the reply requests the call again, the rest of the call, or a missing call."""
+    """Depending on the fault, toolsim's reply to the model requests a new call, the rest of a call, or the call that is
+    missing.
+    """
     fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
     record, instruction = reply_to(fault, called=False).split("\n")
     assert record == (

@@ -51,8 +51,8 @@ class Paused(list[Any]):
 
 
 def test_pause_does_not_spend_the_budget() -> None:
-    """If a single step of a check takes unusually long, as in a pause, it does not count toward the time budget,
-    although the thread's CPU time includes it.
+    """If a check is interrupted by a pause, at most ``STEP_SECONDS`` of the pause count toward the budget, although the
+    thread's CPU time includes the entire pause.
     """
     finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
     assert finding.settled

@@ -77,8 +77,8 @@ def test_any_pattern_is_compiled_or_refused(text: str) -> None:
 
 
 def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the process is paused during a short pattern search, the pause hardly counts, so enough time remains for the
-    next pattern.
+    """A pause during a short pattern search hardly counts toward the time budget, so the next pattern is still searched
+    for.
     """
 
     class Interrupted:

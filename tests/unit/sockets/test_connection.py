@@ -208,8 +208,8 @@ async def test_unread_errors_are_limited(message: bytes) -> None:
 
 
 async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
-    """A single unread error message can be larger than the limit, because it repeats the client's message. A second one
-    is not allowed.
+    """A single unread error can exceed the limit on unread errors, because it repeats the client's message. A further
+    error cannot.
     """
     stage.reads.clear()
     message = json.dumps({"type": "response.steer", "input": "x" * MAX_UNREAD_ERRORS}).encode()

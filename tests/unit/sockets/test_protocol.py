@@ -186,7 +186,7 @@ def test_error_of_a_nested_message() -> None:
 
 
 def test_request_has_the_fields_of_a_post() -> None:
-    """A request that is created from a message has the same fields as an HTTP request, but is always streamed."""
+    """The request made from a message has the same fields as an HTTP request, except that ``stream`` is always true."""
     message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
     assert message.draft is not None
     assert json.loads(message.draft.body) == {"model": "m", "input": "x", "stream": True, "background": False}

@@ -58,9 +58,7 @@ async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
 
 
 async def test_conflicting_write_changes_no_record(opened: Opened) -> None:
-    """A write is refused with Conflict if a record does not have the expected version. In this case, no record is
-    changed.
-    """
+    """A write that expects a version other than the stored one raises Conflict and changes no record."""
     async with opened(StoreLimits(), Clock()) as store:
         await store.put("p", [Record("x", b"1")], {"x": 0})
         for expected in ({"x": 0}, {"x": 2}, {"x": 1, "y": 1}):
@@ -230,8 +228,8 @@ STEPS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3 // 5
 )
 def test_store_behaves_like_a_plain_model(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
-    """After any sequence of writes and deletions, the store and a simple model contain the same records, chains, names
-    and sizes.
+    """After any sequence of writes and deletions, the store and a plain in-memory model have the same records, chains,
+    names and sizes.
     """
     asyncio.run(_play(opened, steps))
 

@@ -76,7 +76,7 @@ async def test_operations_fail_while_the_server_is_down() -> None:
 
 
 async def test_hanging_server_is_an_error() -> None:
-    """If the Redis server hangs, operations fail after the timeout, and closing the store takes a limited time."""
+    """If the Redis server hangs, operations fail after the timeout, and closing the store takes only a limited time."""
     with RedisServer() as server:
         store = RedisStore(server.url, StoreLimits())
         await store.put("p", [Record("x", b"1")])

@@ -359,7 +359,7 @@ async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
 
 
 async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
-    """If the path is a folder, or if its parent is a file, the error contains the path."""
+    """If the store's path is a folder, or its parent folder is a file, the error contains the path."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
         store = SqliteStore(path, StoreLimits())

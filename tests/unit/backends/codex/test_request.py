@@ -19,8 +19,8 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_request_becomes_items_with_roles() -> None:
-    """The instructions become the first input item, and the role ``system`` becomes ``developer``. Unsupported and
-    empty items are omitted.
+    """In a request for Codex, the instructions become the first item, the role ``system`` becomes ``developer``, and
+    unsupported or empty items are omitted.
     """
     request = read(
         {

@@ -7,8 +7,8 @@ from toolsim.backends.codex.text_only import settings, text_catalog
 
 
 def test_catalog_loses_tools_and_keeps_models() -> None:
-    """Models in Codex's catalog keep their names and input modalities, but lose their tools and instructions. Their
-    context window becomes practically unlimited.
+    """In the text-only catalog, models keep their names and input modalities, but lose their tools and instructions.
+    Their context window becomes practically unlimited.
     """
     model = {
         "slug": "m",
