@@ -1,4 +1,4 @@
-"""Tests for access to the proxy with and without keys, from other machines, and from web pages."""
+"""Tests for access to the proxy: with and without API keys, from other machines, and from web pages."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_listed_pages_can_read_answers_and_errors(path: str, backend: RawBackend
 
 
 def test_backends_cors_headers_are_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend's own CORS headers are passed through unchanged."""
+    """CORS headers that the backend itself sends reach the client unchanged."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Access_Control_Allow_Origin="*")

@@ -87,7 +87,7 @@ def test_non_streamed_answer_is_cut_too(backend: RawBackend, line: Line, ask: An
 
 
 def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -> None:
-    """If the model repeats a call endlessly in a list, the turn ends with a single call, and the backend is stopped."""
+    """If the model repeats a call endlessly, the turn ends with a single call, and the backend is stopped."""
 
     async def goes_round(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")

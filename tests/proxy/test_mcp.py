@@ -313,7 +313,7 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
 
 
 def servers_of(parent: int) -> list[int]:
-    """Return the child processes that run or supervise an MCP server."""
+    """Return the child processes that run or supervise MCP servers."""
     line = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(parent)]
     listed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
     return [int(child.split()[0]) for child in listed if re.search(r"(bad|official)_mcp\.py", child)]

@@ -45,7 +45,7 @@ def test_invalid_option_stops_mitmdump(options: dict[str, str], line: str) -> No
 
 
 def test_codex_without_a_key_does_not_start() -> None:
-    """Without a key, the codex backend does not start if the proxy listens on all interfaces."""
+    """If the proxy listens on all interfaces, the codex backend does not start without a key."""
     proxy = Mitmdump(listen_host="0.0.0.0", toolsim_backend="codex")
     assert proxy.exit_code() == 1
     assert "Traceback" not in proxy.log()

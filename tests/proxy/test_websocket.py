@@ -77,7 +77,7 @@ class Client:
         return message
 
     def events(self) -> list[dict[str, Any]]:
-        """Return all messages up to the end of the current answer."""
+        """Return all messages up to and including the last event of the current answer."""
         got = [self.message()]
         while got[-1]["type"] not in ENDS:
             got.append(self.message())

@@ -1,4 +1,4 @@
-"""Tests for the one-line errors that incorrect command lines and missing packages cause."""
+"""Tests for the one-line errors that are printed for incorrect command lines and missing packages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_closest_word_is_suggested() -> None:
 
 
 def test_invalid_key_is_rejected_without_printing_it() -> None:
-    """Whitespace around a key is removed. If the key contains invalid characters, the error does not contain the
+    """Whitespace around an API key is removed. If the key contains invalid characters, the error does not contain the
     key.
     """
     assert key_of("") == ""
@@ -62,8 +62,8 @@ def test_invalid_key_is_rejected_without_printing_it() -> None:
 
 
 def test_missing_packages_and_interpreter_are_named() -> None:
-    """If packages are missing, the error names the interpreter and the missing package. The install command in the
-    error includes other packages that are probably missing.
+    """If packages are missing, the error names the Python interpreter and one missing package. The install command also
+    includes other packages that are probably missing.
     """
     line, python = missing(ModuleNotFoundError(name="jsonschema.exceptions")), sys.executable
     assert line.startswith(

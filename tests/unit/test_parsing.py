@@ -155,13 +155,13 @@ def test_custom_and_namespaced_tools() -> None:
 
 
 def test_without_tools_all_text_is_prose() -> None:
-    """If no tools are declared, text that looks like a call is prose."""
+    """If no tools are declared, text that looks like a call counts as prose."""
     assert parse(CALL, []).parts == (Prose(CALL),)
     assert parse("", []).parts == ()
 
 
 def test_strict_violation_ends_the_answer() -> None:
-    """If a call violates the schema of a strict tool, parsing ends with an error, and later text is ignored."""
+    """If a call violates the schema of a strict tool, parsing ends with an error, and any later text is ignored."""
     parsed = parse(f"So:\n{CALL.replace('city', 'town')}{CALL}", STRICT)
     assert (parsed.prose, parsed.calls) == ("So:\n", ())
     assert "get_weather" in (parsed.error or "")
@@ -187,7 +187,7 @@ def test_invalid_tools_raise(tools: Tools, param: str) -> None:
 
 
 def test_prose_is_not_held_back() -> None:
-    """Prose and complete calls are returned as soon as they are recognized, and ``finish`` returns nothing more."""
+    """Prose and complete calls are returned as soon as they are recognized, so ``finish`` returns nothing more."""
     parser = StreamParser(WEATHER)
     assert parser.feed("Hello <") == [Prose("Hello ")]
     assert parser.feed("b> ") == [Prose("<b> ")]
@@ -198,7 +198,7 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_library_does_not_import_mitmproxy() -> None:
-    """The library works in an interpreter that cannot import mitmproxy or its dependencies."""
+    """The library works in a Python interpreter that cannot import mitmproxy or its dependencies."""
     code = f"""
 import sys
 class Missing:
@@ -256,8 +256,8 @@ def test_documented_repairs_are_made(code: str, example: str) -> None:
 
 
 def test_page_lists_all_repairs() -> None:
-    """The documentation's list of repairs contains all repairs that are needed for the texts in the tables and the
-    reported texts.
+    """The documentation's list of repairs contains all repairs that are needed for the texts in the test tables and in
+    the reported cases.
     """
     codes = {code for code, _ in REPAIRS}
     reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]

@@ -148,7 +148,7 @@ async def test_failure_during_a_stream_is_an_error_event(client: httpx.AsyncClie
 
 
 async def test_client_disconnect_stops_the_generator(client: httpx.AsyncClient) -> None:
-    """The backend's generator is closed as soon as the client disconnects."""
+    """When the client disconnects, the backend's generator is closed immediately."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
     async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:

@@ -1,4 +1,4 @@
-"""Tests for the store of background answers. If several proxies try to end an answer, only one of them succeeds."""
+"""Tests for the store of background answers. If several proxies try to end the same answer, only one succeeds."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def opened(background_store: BackgroundStore) -> Lease:
 
 
 async def test_life_cycle_of_an_answer(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """An answer is first queued, then in progress, then completed. Its events and items are stored with it, and its
-    lease is removed.
+    """An answer is first queued, then in progress, and finally completed. It is stored together with its events and
+    items, and its lease is removed.
     """
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")

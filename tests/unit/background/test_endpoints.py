@@ -1,5 +1,5 @@
-"""Tests for requests that start a background answer or name an existing one; ``tests/memory`` sends them through a real
-proxy.
+"""Tests for requests that start a background answer or refer to an existing one. ``tests/memory`` sends such requests
+through a real proxy.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ async def test_request_too_large_for_the_store_is_a_413(setup: Setup) -> None:
 
 
 async def test_unavailable_store_is_a_503(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the store is unavailable, no run is started, and requests for existing answers fail with status 503."""
+    """If the store is unavailable, background requests and requests for existing answers fail with status 503, and no
+    run is started.
+    """
     await setup.begin()
 
     async def down(*_: Sequence[object]) -> None:
@@ -183,7 +185,7 @@ async def test_other_requests_are_not_served(setup: Setup) -> None:
 async def test_canceling_or_deleting_ends_a_local_run(
     setup: Setup, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Canceling or deleting an answer that this process produces ends its run with the corresponding error."""
+    """If an answer that this process produces is canceled or deleted, its run ends with the corresponding error."""
     await setup.begin()
     [run] = setup.started
     ended: list[tuple[object, ApiError]] = []
@@ -217,8 +219,8 @@ async def test_remote_answer_is_followed_through_the_store(setup: Setup, monkeyp
 
 @pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
 async def test_stored_events_are_replayed_from_the_cursor(setup: Setup, last: bytes, tail: bytes) -> None:
-    """Stored events are sent from the client's cursor onward. If the final event is not stored, the stream ends with an
-    error event.
+    """The client receives the stored events after its cursor. If the last event of the answer was not stored, the
+    stream ends with an error event.
     """
     await setup.begin(BODY | {"stream": True})
     [run], background_store = setup.started, setup.answers._background_store

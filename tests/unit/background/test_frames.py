@@ -22,7 +22,7 @@ from toolsim.wire.responses.writer import ResponsesWriter
 
 
 def test_query_selects_the_events() -> None:
-    """The URL's query specifies whether the client requests events, and the sequence number after which they start. An
+    """The query of the URL states whether the client wants events, and after which sequence number they start. An
     invalid number is refused.
     """
     assert wants_stream("stream=true&starting_after=3")

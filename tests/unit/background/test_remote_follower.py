@@ -22,7 +22,9 @@ WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
 
 
 class Setup:
-    """A background store in memory with one answer. Each time the follower waits, the next step in ``happens`` runs."""
+    """A background store in memory that contains one answer. Each time the follower waits, the next step in ``happens``
+    is run.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = ResponseStore()
@@ -66,7 +68,7 @@ async def nothing(setup: Setup) -> None:
 
 
 async def test_events_are_received_once_from_the_cursor_on(setup: Setup) -> None:
-    """The follower requests that events be stored, and receives each event after the cursor exactly once."""
+    """The follower requests that events be stored. It receives each event after the cursor exactly once."""
     setup.happens = [kept(setup, 1), kept(setup, 2), nothing(setup), kept(setup, 3), ended(setup)]
     assert await setup.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
 

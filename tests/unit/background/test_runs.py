@@ -122,7 +122,9 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
     ],
 )
 async def test_failed_answer_is_stored_as_failed(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:
-    """An answer that fails for any reason is stored as failed, and its event stream ends with that failure."""
+    """If an answer fails for any reason, it is stored as failed, and the stream of its events ends with this
+    failure.
+    """
     run, _ = await setup.begin(*events)
     assert run.task is not None
     await run.task
@@ -134,8 +136,8 @@ async def test_failed_answer_is_stored_as_failed(setup: Setup, events: Sequence[
 
 
 async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    """If a bug raises an exception while an answer is produced, the exception is logged and the answer is stored as
-    failed.
+    """If an unexpected exception is raised while an answer is produced, the exception is logged, and the answer is
+    stored as failed.
     """
     bad: Any = Ended(None)  # type: ignore[arg-type]
     run, _ = await setup.begin(Opened(), bad)

@@ -1,4 +1,4 @@
-"""Tests for the limit on background answers, and for how API keys share it."""
+"""Tests for the limit on background answers, and for how the API keys share the available slots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.background.slots import LATELY_SECONDS, Slots
 
 
 class Proxy:
-    """Slots with a simulated clock, and answers that run until the test ends them."""
+    """Slots for background answers, with a simulated clock. Each answer runs until the test ends it."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -1,4 +1,4 @@
-"""Tests for the settings of agent programs: environment variables, flags, and their precedence."""
+"""Tests for the settings with which agent programs are started: environment variables, flags, and their precedence."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_codex() -> None:
 
 
 def test_claude() -> None:
-    """Claude Code is configured with environment variables. The user's API key and provider settings are removed, but
-    other settings and a model flag are respected.
+    """Claude Code is configured with environment variables. The user's own API key and provider settings are removed,
+    while other settings and a model flag are kept.
     """
     found = environment("claude", ANTHROPIC_API_KEY="secret", CLAUDE_CODE_USE_BEDROCK="1", ENABLE_TOOL_SEARCH="false")
     assert found == {

@@ -24,7 +24,7 @@ def chat(message: Mapping[str, Any]) -> Reply:
 
 
 def server(**replies: Reply) -> Callable[[Answer], Any]:
-    """Return the behavior of a server with these endpoints. It rejects an empty JSON object with status 400."""
+    """Return the behavior of a server with these endpoints. It rejects ``{}`` with status 400."""
 
     async def behave(answer: Answer) -> None:
         endpoint = answer.asked.path.rpartition("/")[2]
@@ -210,7 +210,7 @@ def test_whitespace_around_a_key_is_removed(
 def test_invalid_key_is_refused_without_printing_it(
     key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key with invalid characters is rejected, and the error does not contain the key."""
+    """If an API key contains invalid characters, it is rejected, and the error does not contain the key."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
     assert (

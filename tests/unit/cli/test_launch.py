@@ -30,7 +30,7 @@ def models(*names: str) -> dict[str, Any]:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
-    """Return a dict that simulates the local servers by mapping URLs to JSON bodies. All other URLs are unreachable."""
+    """A dict of simulated local servers, which maps URLs to JSON bodies. All other URLs are unreachable."""
     found: dict[str, Mapping[str, Any]] = {}
 
     def answer(url: str, key: str = "", seconds: float = 0.0) -> Answer | None:
@@ -87,7 +87,7 @@ def test_running_toolsim_is_reused(
 
 
 def test_page_of_another_program_is_not_toolsim(servers: dict[str, Mapping[str, Any]]) -> None:
-    """Another program that serves a page at the same path is not mistaken for toolsim."""
+    """If another program serves a page at ``/toolsim/``, it is not mistaken for toolsim."""
     servers["http://127.0.0.1:8080/toolsim/"] = {"name": "other"}
     assert launch._find_running(Namespace(host="127.0.0.1", port=8080, backend=None), "") is None
 
@@ -112,7 +112,7 @@ def test_missing_program_is_reported_with_its_install_command(
 
 
 def test_npm_packages_in_hints_are_tested() -> None:
-    """Each npm package in an installation hint is also installed for the client tests."""
+    """All npm packages in installation hints are also used in the client tests."""
     clients = Path(__file__).parents[2] / "clients"
     files = [clients / folder / "package.json" for folder in ("agents", "node")]
     known = {name for file in files for name in json.loads(file.read_text())["dependencies"]}

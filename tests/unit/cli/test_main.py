@@ -137,7 +137,7 @@ def test_invalid_command_line_is_one_line(words: str, line: str, capsys: pytest.
 
 
 def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a command, toolsim prints its help to standard error, and its exit code indicates incorrect usage."""
+    """If no command is given, toolsim prints its help to standard error and exits with the code for incorrect usage."""
     assert main([]) == EXIT_USAGE
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -207,7 +207,7 @@ def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_claude_prints_its_variables(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim claude`` prints the variables that connect Claude Code to a running toolsim."""
+    """``toolsim claude`` prints the environment variables that connect Claude Code to a running toolsim."""
     assert main(["claude", "--port", "9"]) == 0
     variables = "ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true"
     assert f"{variables} claude" in capsys.readouterr().out

@@ -30,7 +30,7 @@ def test_request_and_result_are_complete() -> None:
 
 
 def test_web_page_and_redirect_are_not_an_api() -> None:
-    """The doctor does not parse a web page and does not follow a redirect."""
+    """The doctor does not mistake a web page for an API, and does not follow redirects."""
 
     async def behave(answer: Answer) -> None:
         if answer.asked.path == "/page":
@@ -54,7 +54,7 @@ def test_unreachable_server_has_a_reason() -> None:
 
 
 def test_silent_server_is_unreachable() -> None:
-    """A server that does not answer in time counts as unreachable."""
+    """If a server does not answer within the timeout, it counts as unreachable."""
 
     async def behave(answer: Answer) -> None:
         await asyncio.sleep(1)
@@ -95,7 +95,7 @@ def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not use HTTP")],
 )
 def test_another_protocol_is_distinguished(reply: bytes, scheme: str, message: str) -> None:
-    """The error distinguishes a server that does not use HTTP, or that uses HTTP instead of HTTPS, from an unreachable
+    """A server that does not use HTTP, or that uses HTTP instead of HTTPS, has a different error than an unreachable
     server.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,4 +1,4 @@
-"""Tests for the command line that starts mitmproxy, and for checks of ports and folders before the start."""
+"""Tests for the command line that starts mitmproxy, and for the checks of ports and folders before the start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_answers_are_stored_in_the_state_folder(monkeypatch: pytest.MonkeyPatch,
 def test_read_only_state_folder_disables_storing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the state folder is not writable, nothing is stored, and one line on standard error states the reason."""
+    """If the state folder is not writable, answers are not stored, and one line on standard error states the reason."""
     (tmp_path / "toolsim").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert "store" not in str(arguments(Start("codex")))
@@ -63,8 +63,8 @@ def test_read_only_state_folder_disables_storing(
 
 
 def test_read_only_home_is_reported(tmp_path: Path) -> None:
-    """If mitmproxy cannot write its certificates, the error names the option that sets their folder. A read-only folder
-    that already contains them is accepted.
+    """If mitmproxy cannot write its certificates, the error names the option that sets the certificate folder. A
+    read-only folder is accepted if it already contains the certificates.
     """
     (tmp_path / "file").write_text("")
     (tmp_path / "ready").mkdir()
@@ -94,6 +94,6 @@ def test_port_in_use_is_reported() -> None:
 
 
 def test_foreign_host_is_reported_without_advice_about_ports() -> None:
-    """If the host is not an address of this machine, the error does not suggest another port."""
+    """If the host is not an address of this machine, the error does not suggest a different port."""
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1:8080 \([^()]+\)$"):
         check_free("192.0.2.1", 8080, "--port ")

@@ -1,4 +1,6 @@
-"""Tests for declarations of custom call forms. The error for an invalid declaration names its number and entry."""
+"""Tests for declarations of custom call forms. The error for an invalid declaration contains the number of the form and
+the name of the entry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for a cache whose owners cannot evict each other's fair share."""
+"""Tests for a cache in which each owner has a fair share that other owners cannot evict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_key_has_a_single_value() -> None:
 
 
 def test_totals_stay_consistent() -> None:
-    """The totals remain consistent with the entries after any sequence of insertions and removals."""
+    """After any sequence of insertions and removals, the cache's totals agree with its entries."""
     random, shares = Random(1), FairCache[int](20, 200)
     for number in range(3_000):
         key = bytes([random.randrange(40)])

@@ -88,7 +88,7 @@ def test_summary_is_short_plain_data() -> None:
 
 
 def test_plain_data_is_a_copy() -> None:
-    """Changing the data returned by a report does not change the report."""
+    """The data that a report returns is a copy, so changing it does not affect the report."""
     report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
     for data in (report.as_dict(), report.summary()):
         data["calls"].append("g")
@@ -99,7 +99,9 @@ def test_plain_data_is_a_copy() -> None:
 
 
 def test_block_is_listed_with_its_findings() -> None:
-    """A block is listed with its position, its verdict, and only the repairs and warnings that occurred within it."""
+    """The report lists each block with its position, its verdict, and only those repairs and warnings that occurred
+    within it.
+    """
     report = Report(repairs=["BEFORE"])
     with report.add_block(1, 3, 6) as outcomes:
         report.repairs.append("CODE:f")

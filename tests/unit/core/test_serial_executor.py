@@ -24,7 +24,7 @@ async def test_calls_run_in_order() -> None:
 
 
 async def test_owners_take_turns() -> None:
-    """Owners take turns, so a call waits for at most one call of each other owner."""
+    """Owners take turns. Therefore, a call waits for at most one call of each other owner."""
     thread, go, done = SerialExecutor("t"), threading.Event(), list[str]()
     calls = [("a", "a0"), ("a", "a1"), ("a", "a2"), ("b", "b0"), ("b", "b1"), ("c", "c0")]
     first = thread.submit(lambda: go.wait(60), "a")

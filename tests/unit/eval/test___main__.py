@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.slow
 def test_module_runs() -> None:
-    """``python -m toolsim.eval --help`` works. Incorrect usage causes exit code 2 and no traceback."""
+    """``python -m toolsim.eval --help`` prints the help. Incorrect usage causes exit code 2 without a traceback."""
     command = [sys.executable, "-m", "toolsim.eval"]
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)
     assert "--base-url" in done.stdout

@@ -50,7 +50,7 @@ RIGHT = {"to": "Ann", "body": "a\nb", "copies": 2}
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], label: str) -> None:
-    """Each kind of mistake in the arguments of a call has a separate label."""
+    """Each kind of mistake in the arguments of a call has a label of its own."""
     assert bfcl_package.error_of([FUNCTION], [{"mail_send": RIGHT}], [ANSWER], "simple_python") is None
     assert label_wrong([OTHER, FUNCTION], [{"mail_send": arguments}], [ANSWER]) == label
 
@@ -91,5 +91,5 @@ def test_answers_without_a_valid_call(answer: Answer, label: str) -> None:
     ("arguments", "decoded"), [("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("null", None), ("{", None)]
 )
 def test_arguments_must_be_an_object(arguments: str, decoded: dict[str, Any] | None) -> None:
-    """Arguments have to be a JSON object. Empty arguments count as an empty object."""
+    """The arguments must be a JSON object. If they are empty, they count as an empty object."""
     assert decode([Call("c", "f", arguments)]) == (None if decoded is None else [{"f": decoded}])

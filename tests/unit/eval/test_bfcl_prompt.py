@@ -1,4 +1,6 @@
-"""Tests for BFCL's prompt: its wording, how history is written as text, and which text its parser accepts as calls."""
+"""Tests for BFCL's prompt: its wording, how it writes the history as text, and which text its parser accepts as
+calls.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ def test_system_prompt_comes_first() -> None:
 
 
 def test_history_becomes_text() -> None:
-    """Calls in the history are written in the format that the prompt requires. The outputs of a step form a single user
-    message.
+    """Calls in the history are written in the format that BFCL's prompt requires. All outputs of a step form a single
+    user message.
     """
     function = {"name": "math_add", "arguments": '{"a": 1}'}
     calls = [{"id": name, "type": "function", "function": function} for name in ("x", "y")]

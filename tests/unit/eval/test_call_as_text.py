@@ -26,7 +26,7 @@ TOOLS = ("get_weather", "add")
     ],
 )
 def test_calls_are_detected_in_any_spelling(text: str) -> None:
-    """A call is detected in markup, JSON and code, whether it is complete or broken, alone or after prose."""
+    """A call is detected in markup, JSON and code, even if it is broken or follows prose."""
     assert holds_call(text, TOOLS)
 
 
@@ -43,7 +43,9 @@ def test_calls_are_detected_in_any_spelling(text: str) -> None:
     ],
 )
 def test_text_about_tools_is_not_a_call(text: str) -> None:
-    """A sentence that mentions a tool is not a call. JSON and code with another purpose are not calls either."""
+    """A sentence that mentions a tool does not count as a call. JSON and code with another purpose do not count
+    either.
+    """
     assert not holds_call(text, TOOLS)
 
 

@@ -1,4 +1,4 @@
-"""Tests for cases, samples and runs."""
+"""Tests for evaluation cases, samples of cases, and runs."""
 
 from __future__ import annotations
 

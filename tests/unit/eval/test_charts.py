@@ -42,7 +42,7 @@ def test_without_times_there_is_no_plot() -> None:
 
 
 def test_names_are_escaped() -> None:
-    """The name of a model is escaped. If the name is shortened, the tooltip contains the full name."""
+    """The name of a model is escaped in the chart. If the name is shortened, the tooltip contains the full name."""
     name = "<b>&\"' a very long name of a model indeed"
     tree = ElementTree.fromstring(rates([(name, {name: Rate(1, 1)})], {name: 0}))
     assert any(name in (title.text or "") for title in tree.iter("title"))

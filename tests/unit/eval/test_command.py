@@ -34,7 +34,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_invalid_usage_is_reported_in_one_line(
     arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Incorrect usage causes a one-line error and exit code 2, and no report is started."""
+    """Incorrect usage causes a one-line error and exit code 2. No report is created."""
     assert main([*arguments, "--out", str(tmp_path / "out")]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("toolsim eval: ")
     assert not (tmp_path / "out").exists()

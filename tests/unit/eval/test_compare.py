@@ -49,7 +49,7 @@ def test_runs_differing_in_one_constant_option_are_paired() -> None:
 
 
 def test_runs_without_a_partner_are_counted() -> None:
-    """Runs are paired only with runs of the same model. Runs that cannot be paired are counted."""
+    """Only runs of the same model are paired. Runs that cannot be paired are counted."""
     a = report(True, True, model="x") + report(False, False, model="y")
     b = report(True, True, model="y") + report(False, model="z")
     comparison = pair(a, b)

@@ -76,7 +76,7 @@ def test_unmet_failure_policy_names_the_tool() -> None:
 
 
 def test_labels_match_the_validators_messages() -> None:
-    """The labels for schema mismatches are determined correctly from the messages of the real schema check."""
+    """The messages of the real schema check lead to the correct labels for schema mismatches."""
     from toolsim.schema import compile_schema
 
     schema = {

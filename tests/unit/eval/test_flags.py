@@ -25,7 +25,7 @@ def test_predecessors_variables_are_read() -> None:
 
 @each("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
 def test_variable_sets_the_default(flag: object) -> None:
-    """An environment variable sets the default of its flag. A flag on the command line overrides the variable."""
+    """An environment variable sets the default of the corresponding flag. The flag on the command line overrides it."""
     from toolsim.eval.flags import Flag, boolean
 
     assert isinstance(flag, Flag)

@@ -1,4 +1,4 @@
-"""Tests for the folder that contains a report."""
+"""Tests for the folder in which a report is stored."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_folder_names_are_unique(tmp_path: Path) -> None:
 
 
 def test_finished_runs_can_be_read_immediately(tmp_path: Path) -> None:
-    """A run can be read as soon as it has been added. If the folder is opened again, earlier runs are still
-    available.
+    """A run can be read as soon as it has been added to the journal. When the folder is opened again, earlier runs are
+    still available.
     """
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)

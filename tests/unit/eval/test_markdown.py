@@ -47,7 +47,7 @@ def test_calls_as_text_are_counted() -> None:
 
 
 def test_interrupted_report_is_marked() -> None:
-    """If the evaluation was interrupted, the report states how many runs are complete."""
+    """If the evaluation was interrupted, the Markdown report states how many of the planned runs are complete."""
     assert "**interrupted: 7 of 20 runs are complete**" in render(RUNS, planned=20, stamp="", target="")
 
 

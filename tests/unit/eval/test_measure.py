@@ -68,7 +68,7 @@ async def test_run_contains_verdict_and_measurements() -> None:
     ],
 )
 async def test_failures_become_labels_of_their_run(problem: Exception, label: Label) -> None:
-    """If a run fails for any reason, it has a label and a message, and the evaluation continues."""
+    """If a run fails for any reason, it receives a label and a message, and the evaluation continues."""
     made = await run(job(), Direct(problem), 5)
     assert (made.ok, made.label) == (False, label)
     assert str(problem) in made.detail
@@ -100,8 +100,8 @@ async def test_models_run_in_parallel_and_each_in_order() -> None:
 
 
 def test_plan_interleaves_methods() -> None:
-    """Each case runs with all methods before the next case. All cases run before the next trial, and all trials before
-    the next model.
+    """Each case is run with all methods before the next case. All cases are run before the next trial, and all trials
+    before the next model.
     """
     cells = [
         (replace(CELL, model=model, method=method), {}) for model in ("a", "b") for method in ("toolsim", "native")

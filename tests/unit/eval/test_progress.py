@@ -37,8 +37,8 @@ def test_verbosity_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_terminal_shows_a_live_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal, a line that is updated in place shows the number of runs and the rate. Markup in a model's text is
-    escaped.
+    """On a terminal, the number of runs and the rate are shown in a line that is updated in place. Markup in a model's
+    text is escaped.
     """
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -101,8 +101,8 @@ async def test_waits_double_without_retry_after(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 async def test_other_errors_fail_immediately(error: ProviderError) -> None:
-    """Errors other than a 429 or a 503 with Retry-After, and a 429 whose Retry-After is unreasonably long, make the run
-    fail without a retry.
+    """A run fails without a retry if the error is neither a 429 nor a 503 with Retry-After. The same applies to a 429
+    with an unreasonably long Retry-After.
     """
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):

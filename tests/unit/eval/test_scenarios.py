@@ -1,4 +1,4 @@
-"""Tests for the scenarios. Simulated models act correctly in some tests and incorrectly in others."""
+"""Tests for the evaluation scenarios, with simulated models that act either correctly or incorrectly."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def test_happy_path_requires_read_and_patch(scenario: str) -> None:
 
 
 async def test_missing_id_is_recovered_from_the_error() -> None:
-    """If the model calls with a missing or incorrect workspace ID, the scenario still passes if the next call uses the
-    ID in the error.
+    """If the model uses a missing or incorrect workspace ID, the scenario still passes if its next call contains the ID
+    from the error.
     """
     without, wrong = Call("0", "state_get", "{}"), Call("0", "state_get", '{"workspace_id": "main"}')
     for first in (without, wrong):

@@ -97,9 +97,7 @@ def test_fallback_matrix_applies_to_native() -> None:
 
 
 def test_precedence_of_sampling_options() -> None:
-    """Sampling options are applied in this order of precedence: overrides, flags, the profile, and
-    ``--llm-options``.
-    """
+    """Sampling options take precedence in this order: overrides, flags, the profile, and ``--llm-options``."""
     asked = live(
         "--llm-options", '{"temperature": 9, "seed": 1}', "--top-p", "0.5", "--request-overrides", '{"top_p": 0.1}',
         "--route", "fallback", "--transforms", "middle-out", "--provider-only", "x,y", "--provider-ignore", "z",
@@ -269,7 +267,7 @@ def test_settings_without_effect_get_a_notice() -> None:
 
 
 def test_all_missing_models_are_named() -> None:
-    """If the server does not list any of the selected models, the error names them."""
+    """If the server lists none of the selected models, the error contains their names."""
     with pytest.raises(UsageError, match=r"no model is selected: the server does not list google/gemini-2\.5-flash, "):
         setup(args("--models", "google"), offline=False, served=["mine"])
 

@@ -60,7 +60,7 @@ def test_no_runs_do_not_divide_by_zero() -> None:
 
 
 def test_nearly_all_means_96_percent() -> None:
-    """A model and method with 24 correct runs out of 25 count as at least 96%, but with 23 correct runs they do not."""
+    """24 correct runs out of 25 count as "at least 96%", but 23 do not."""
     for wrong, dependable in ((1, 1), (2, 0)):
         runs = [run(trial=number, ok=number >= wrong) for number in range(25)]
         assert summarise(runs, planned=25, stamp="", settings={})["combinations"]["at_96"] == dependable

@@ -1,4 +1,6 @@
-"""Tests for approvals. Each is valid for one call by one owner, can be used once, and expires."""
+"""Tests for approvals of MCP calls. An approval is valid for one call by one owner, can be used only once, and
+expires.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def test_other_owners_cannot_approve() -> None:
 
 
 def test_pending_approvals_expire() -> None:
-    """Pending approvals expire. If there are more approvals than the limit allows, the oldest are dropped."""
+    """Pending approvals expire. If their number exceeds the limit, the oldest are dropped."""
     now = 0.0
     approvals = Approvals(lambda: now)
     name = ask(approvals)

@@ -42,8 +42,8 @@ async def bad(request: pytest.FixtureRequest) -> AsyncIterator[McpConnection]:
 
 @pytest.mark.slow
 async def test_server_lists_and_calls_tools(bad: McpConnection) -> None:
-    """The tools are requested from the server only once. Calls return text or errors, and the server process has only
-    the configured environment.
+    """The list of tools is requested from the MCP server only once. Calls return text or errors. The server process
+    receives only the configured environment variables.
     """
     tools = await bad.tools()
     assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
@@ -107,7 +107,9 @@ async def test_failed_call_does_not_affect_the_next(bad: McpConnection, tool: st
 
 @pytest.mark.slow
 async def test_failed_starts_are_delayed() -> None:
-    """After two failed starts, requests fail immediately until a delay has passed. Then the server is started again."""
+    """After two failed attempts to start the MCP server, requests fail immediately for some time. Then there is another
+    attempt.
+    """
     now = 0.0
     connection = McpConnection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
     messages = []
@@ -126,8 +128,8 @@ async def test_failed_starts_are_delayed() -> None:
 
 @pytest.mark.slow
 async def test_cancelled_call_does_not_affect_others(bad: McpConnection) -> None:
-    """Canceling a call does not cancel the calls of other callers. They use the same server or, if it does not respond,
-    a new one.
+    """If a call is canceled, other callers' calls continue. They use the same MCP server or, if it does not respond, a
+    new process.
     """
     call = asyncio.create_task(bad.call("hang", {}, 100))
     await asyncio.sleep(0.5)
@@ -155,8 +157,8 @@ async def test_new_connection_lists_tools_again(bad: McpConnection) -> None:
 
 @pytest.mark.slow
 async def test_cancelled_caller_does_not_stop_the_start() -> None:
-    """If a caller is canceled while the server starts, the start continues, and the next caller waits until the server
-    is ready.
+    """If a caller is canceled while the MCP server is being started, the start continues, and the next caller waits for
+    it.
     """
     program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
     slow = server(
@@ -172,7 +174,9 @@ async def test_cancelled_caller_does_not_stop_the_start() -> None:
 
 @pytest.mark.slow
 async def test_secrets_are_never_in_messages(caplog: pytest.LogCaptureFixture) -> None:
-    """A server's secrets appear neither in error messages nor in the log, even if the server prints them."""
+    """The secrets of an MCP server appear neither in error messages nor in the log, even if the server itself prints
+    them.
+    """
     program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
     connection = McpConnection(
         server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}, timeout=SECONDS)
@@ -191,7 +195,7 @@ async def test_secrets_are_never_in_messages(caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.slow
 async def test_official_servers_work() -> None:
-    """Servers written with the official SDK work with each transport. A slow call does not affect other calls."""
+    """MCP servers written with the official SDK work with each transport. A slow call does not affect other calls."""
 
     async def over_the_web(url: str, way: str) -> None:
         connection = McpConnection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
@@ -216,8 +220,8 @@ async def test_official_servers_work() -> None:
 
 @pytest.mark.slow
 async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None:
-    """A local server handles one request at a time. Answers that call it take turns, so a quick answer does not wait
-    for all calls of a slow one.
+    """A local MCP server handles one request at a time. Answers take turns, so an answer with one call does not wait
+    for all calls of another.
     """
     await bad.tools()
     done: list[str] = []
@@ -233,8 +237,8 @@ async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None
 
 @pytest.mark.slow
 async def test_busy_server_times_out_without_being_dropped() -> None:
-    """A request that waits longer than its timeout fails with an error that reports a busy server. The server is not
-    restarted.
+    """If a request to a busy MCP server is not answered within its timeout, it fails with an error that says so. The
+    server is not restarted.
     """
     connection = McpConnection(server(**BAD, timeout=1))
     await connection.tools()

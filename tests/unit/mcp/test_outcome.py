@@ -1,4 +1,4 @@
-"""Tests for the results of MCP calls, as shown to the client and the model."""
+"""Tests for how the results of MCP calls are shown to the client and the model."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ async def test_server_has_one_connection_per_credentials(now: Any) -> None:
 
 
 async def test_calls_keep_their_order(now: Any) -> None:
-    """Calls to a server keep their order, because the model might write a file and then read it."""
+    """Calls to an MCP server keep their order, because the model might write a file and then read it."""
     pool = Pool(clock=lambda: now.time)
     await pool.tools(LOCAL)
     tools = [str(number) for number in range(200)]
@@ -69,7 +69,9 @@ async def test_calls_keep_their_order(now: Any) -> None:
 
 
 async def test_idle_remote_connections_are_closed(now: Any) -> None:
-    """Idle connections to remote servers are closed. Busy connections and connections to local servers remain open."""
+    """Idle connections to remote MCP servers are closed. Busy connections and connections to local servers stay
+    open.
+    """
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, web(1), web(2)):
         await pool.tools(server)
@@ -103,8 +105,8 @@ async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
 
 
 async def test_overall_limit_closes_an_idle_connection(now: Any) -> None:
-    """At the overall limit on connections, an idle connection of the client with the most connections is closed. If all
-    connections are busy, the request fails.
+    """If the total number of connections reaches its limit, an idle connection of the client with the most connections
+    is closed. If all connections are busy, the request fails.
     """
     pool = Pool(clock=lambda: now.time)
     for number in range(MAX_CONNECTIONS):

@@ -1,4 +1,4 @@
-"""Tests for a local server process: its output limits, its environment and its termination."""
+"""Tests for a local MCP server process: its output limits, its environment and its termination."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_server_output_is_limited() -> None:
 async def test_stopping_a_server_stops_its_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_stubborn: bool
 ) -> None:
-    """Stopping a server also stops its child processes, even if they ignore SIGTERM. The server has only the configured
-    environment, and its last line of standard error is logged.
+    """When an MCP server is stopped, its child processes are stopped as well, even if they ignore SIGTERM. The server
+    has only the configured environment, and its last line on standard error is logged.
     """
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     pids = tmp_path / "pids"

@@ -1,4 +1,4 @@
-"""Tests for HTTP requests to MCP servers: the permitted destinations, and the size limits of answers."""
+"""Tests for HTTP requests to MCP servers: permitted destinations and size limits of answers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
 
 
 async def test_answer_size_is_limited() -> None:
-    """A JSON answer is limited to the maximum size of a message. A stream is limited to the amount that is permitted
-    between two requests.
+    """A JSON answer from an MCP server is limited to the maximum size of a message. A stream is limited to the size
+    that is permitted between two requests.
     """
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
@@ -52,7 +52,9 @@ async def test_answer_size_is_limited() -> None:
 
 
 def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Certificates are read once instead of for each connection, because reading them would delay all other clients."""
+    """TLS certificates are read only once and not for each connection, because reading them would delay all other
+    clients.
+    """
     reads: list[object] = []
     create = ssl.create_default_context
     monkeypatch.setattr(
@@ -64,7 +66,7 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_compressed_answer_is_rejected() -> None:
-    """A compressed answer is rejected, because a few bytes could expand to a huge amount of data."""
+    """A compressed answer from an MCP server is rejected, because a few bytes could expand to a huge amount of data."""
     assert len(gzip.compress(b"\0" * 10_000_000)) < 10_000
     with pytest.raises(httpx2.ReadError, match="compressed"):
         await read(Answers(1, content_type="application/json", content_encoding="gzip"))

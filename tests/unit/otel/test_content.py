@@ -1,5 +1,5 @@
-"""Tests for recording prompts and answers in spans: only if enabled, in the format of the conventions, and without
-secrets.
+"""Tests for recording prompts and answers in spans. They are recorded only if enabled, in the format of the
+OpenTelemetry conventions, and without secrets.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_structured_calls_and_outputs_are_separate_parts() -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"data: {", b'{"error": 1}'])
 def test_unreadable_answer_does_not_raise(answer: bytes) -> None:
-    """An answer that cannot be parsed is recorded as empty and does not raise an exception in the exporter's thread."""
+    """An answer that cannot be parsed is recorded as empty, without an exception in the exporter's thread."""
     found = of_turn({"what": "ever"}, answer)
     assert found == {"gen_ai.input.messages": [], "gen_ai.output.messages": []}
 

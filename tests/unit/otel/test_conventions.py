@@ -155,12 +155,12 @@ def test_response_model_and_id_are_read(answer: bytes, id: str) -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"data: {", b"no", b"{", b": hi\n\n", b"data: [1]\n\n", b"[]", b"\xff"])
 def test_unreadable_answer_adds_no_attributes(answer: bytes) -> None:
-    """An answer that cannot be parsed adds no attributes and does not raise an exception."""
+    """If an answer cannot be parsed, no attributes are added to the span, and no exception is raised."""
     assert conventions.chat_ended(Report(), answer) == {}
 
 
 def test_long_answer_is_not_parsed() -> None:
-    """The ID of a long non-streamed answer is not recorded, because the answer is not parsed. Long names and lists are
+    """A long non-streamed answer is not parsed, so the span does not contain its ID. Long names and lists are
     shortened.
     """
     long = WHOLE.replace(b'"hi"', b'"' + b"x" * 70_000 + b'"')
@@ -184,7 +184,9 @@ def test_long_answer_is_not_parsed() -> None:
     ],
 )
 def test_error_code_must_look_like_a_code(error: str | None, status: int | None, found: str) -> None:
-    """A backend's error code is recorded only if it looks like a code. Otherwise, "_OTHER" is recorded."""
+    """A span contains the error code from a backend only if it looks like an identifier. Otherwise, it contains
+    ``_OTHER``.
+    """
     assert conventions.failure(Report(error=error), status) == found
 
 

@@ -47,7 +47,7 @@ def test_missing_exporter_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The service name is "toolsim" unless a standard variable sets another name."""
+    """The service name is "toolsim" unless ``OTEL_SERVICE_NAME`` or ``OTEL_RESOURCE_ATTRIBUTES`` sets another name."""
     assert export._resource().attributes["service.name"] == "toolsim"
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine,team=a")
     assert export._resource().attributes["service.name"] == "mine"
@@ -57,7 +57,7 @@ def test_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Failing(SpanExporter):
-    """An exporter that fails while ``problem`` is set, and logs its failures like a real exporter."""
+    """An exporter that fails while ``problem`` is set. It logs failures like a real exporter."""
 
     problem: Exception | str | None = "Transient error: connection refused"
 

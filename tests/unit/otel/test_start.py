@@ -1,4 +1,4 @@
-"""Tests for enabling traces with the standard environment variables."""
+"""Tests for enabling traces with OpenTelemetry's standard environment variables."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests for the spans of an exchange. The addon's hooks are called directly, and the SDK's exporter keeps spans in
-memory.
+"""Tests for the spans of an exchange. The tests call the addon's hooks directly, and OpenTelemetry's in-memory exporter
+collects the spans.
 """
 
 from __future__ import annotations
@@ -232,7 +232,9 @@ def test_turn_without_tools_has_spans(stage: Stage) -> None:
     ],
 )
 def test_span_names_only_the_api_path(stage: Stage, path: str, route: str) -> None:
-    """A span contains only the part of the path that the API defines, because other parts can contain a key."""
+    """The name of a span contains only the part of the path that the API defines, because other parts can contain a
+    key.
+    """
     flow = stage.begin({"model": "m", "input": "hi", "messages": []}, path)
     stage.call("error", flow)
     turn, *_ = stage.spans()

@@ -39,7 +39,7 @@ def tctx():
 
 
 def run(tctx, command: str) -> list[list[str]]:
-    """Run a command as if it were typed in mitmproxy's console or in mitmweb's command bar, and return the rows of its
+    """Run a command as if the user typed it in mitmproxy's console or in mitmweb's command bar. Return the rows of its
     table.
     """
     table = tctx.master.commands.execute(command)
@@ -87,7 +87,7 @@ def test_transcript_without_the_backends_answer(tctx):
 
 
 def test_outcomes_are_counted(tctx):
-    """Exchanges are counted by outcome. Failures, repairs and warnings are counted by code, regardless of the tool."""
+    """The command counts exchanges by outcome, and failures, repairs and warnings by code, regardless of the tool."""
     add(
         tctx,
         exchanged(calls=["f", "f", "g"], repairs=["TRAILING_COMMA:f"], seconds=2.0),
@@ -115,7 +115,7 @@ def test_outcomes_are_counted(tctx):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_completion(tctx, name):
-    """mitmproxy offers completion for the commands' names, and flow filters for their argument."""
+    """mitmproxy completes the names of the commands. For their argument, it offers flow filters."""
     command = tctx.master.commands.commands[name]
     assert command.help
     assert command.signature_help() == f"{name} flows -> data[][]"

@@ -27,7 +27,9 @@ VALUES = st.recursive(
     ],
 )
 def test_short_values_stay_on_one_line(text, shown):
-    """Short JSON values stay on one line, and numbers keep their notation. Text that is not JSON is shown unchanged."""
+    """Short JSON values are shown on one line, and numbers keep their notation. Text that is not JSON is shown
+    unchanged.
+    """
     assert pretty(text) == shown
 
 
@@ -40,8 +42,8 @@ def test_only_long_values_are_broken():
 
 
 def test_multi_line_string_is_shown_line_by_line():
-    """The lines of a multi-line string are shown on separate lines. An escaped backslash followed by n is not a line
-    break.
+    """The lines of a multi-line JSON string are shown as separate lines. An escaped backslash followed by ``n`` is not
+    a line break.
     """
     assert pretty(json.dumps({"path": "a.py", "content": "def f():\n    return 1"})) == (
         '{\n  "path": "a.py",\n  "content":\n  ┆ def f():\n  ┆     return 1\n}'

@@ -28,7 +28,9 @@ def test_sections_are_separated():
 
 
 def test_empty_lines_contain_a_space():
-    """Each empty line contains at least a space, because mitmweb displays an empty line with no height."""
+    """Empty lines of a page contain at least a space, because mitmweb displays lines without characters with no
+    height.
+    """
     page = Page()
     page.text("a\n\nb")
     page.text("c\n\nd", bar="│ ")
@@ -82,7 +84,9 @@ def test_lone_surrogate_is_replaced():
 
 
 def test_verbatim_text_keeps_its_lines():
-    """In verbatim text, the continuation of a wrapped line starts with an arrow, to distinguish it from a new line."""
+    """If a line of verbatim text is wrapped, the next line starts with an arrow, to distinguish it from a new line of
+    the text.
+    """
     page = Page()
     page.verbatim("  one\n\n" + "x" * WIDTH + "\n" + "word " * 20)
     lines = str(page).split("\n")

@@ -65,8 +65,8 @@ def test_both_sides_of_an_answer(api_name, stream):
 
 
 def test_strict_failure_is_explained():
-    """If a block makes the answer fail, the page for the answer shows the block, the reason, and the error that the
-    client received.
+    """If a block makes the answer fail, the answer's page shows the block, the reason, and the error that the client
+    received.
     """
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -76,7 +76,7 @@ def test_strict_failure_is_explained():
 
 
 def test_invalid_call_is_shown_with_a_warning():
-    """A call that is forwarded although it violates the tool's schema is shown with a warning, the reason and the
+    """If a call violates the tool's schema but is forwarded, the page shows it with a warning, the reason and the
     location.
     """
     lax = replace(STRICT, strict=False)
@@ -87,7 +87,7 @@ def test_invalid_call_is_shown_with_a_warning():
 
 
 def test_untagged_call_is_not_shown_as_repaired():
-    """A call without a tag is shown with the form in which it was found. It does not count as repaired."""
+    """If a call has no tag, the page states how it was recognized. Such a call does not count as repaired."""
     received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✓ call of get_weather · without a tag: UNTAGGED_BARE\n" in page
@@ -106,8 +106,8 @@ def test_empty_answer_suggests_a_remedy():
 
 
 def test_call_over_the_limit_is_shown_as_skipped():
-    """A valid call over the limit on calls is shown as skipped, not as failed. The answer does not count as ended
-    early.
+    """If an answer has more calls than the limit, the page shows a further valid call as skipped, not as failed. The
+    answer does not count as ended early.
     """
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -117,7 +117,9 @@ def test_call_over_the_limit_is_shown_as_skipped():
 
 
 def test_unchanged_text_is_shown_once():
-    """If the client received the model's text unchanged, the page for the answer contains the text only once."""
+    """If the client received exactly the text that the model wrote, the page for the answer shows the text only
+    once.
+    """
     received, sent, report = exchange("Just words.")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert page.count("Just words.") == 1
@@ -181,7 +183,7 @@ def test_other_kinds_of_output():
     ],
 )
 def test_other_bodies(data, words):
-    """For an error, the page for the answer shows the message. A body that is not an answer is shown unchanged."""
+    """If the body is an error, the page shows its message. If it is not an answer, the page shows it unchanged."""
     assert words in show_answer(data, AnswerFacts(status=429))
 
 

@@ -167,8 +167,8 @@ def test_title_names_the_api_and_hidden_tools_are_marked():
 
 
 def test_messages_api_request():
-    """For a Messages API request, the page names the API and shows the instructions once. Calls look the same as in
-    other APIs.
+    """For a Messages API request, the page contains the name of the API, and shows the instructions only once. Calls
+    look the same as in other APIs.
     """
     call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Bonn"}}
     messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": [call]}]
@@ -197,7 +197,7 @@ def test_forged_records_are_shown_as_text():
     ],
 )
 def test_unparsable_bodies_are_shown(data, words):
-    """A body that cannot be parsed is shown unchanged or together with the reason."""
+    """If the body of a request cannot be parsed, the page shows it unchanged, or together with the reason."""
     assert words in show_request(data, RequestFacts())
 
 

@@ -1,4 +1,4 @@
-"""Tests for replaying recorded turns with another model, through a real proxy and with all three APIs."""
+"""Tests for replaying recorded turns with another model, with a real proxy and all three APIs."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def test_exactly_the_known_differences_are_reported(
 
 
 def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three errors in a row, the replay stops with a one-line error. The report contains the turns replayed until
-    then.
+    """After three consecutive errors, the replay stops with a one-line error. The report contains the turns that have
+    been replayed.
     """
 
     def answer(exchange: Exchange) -> Turn:

@@ -1,4 +1,4 @@
-"""Tests for comparing two answers by tools, arguments and order of calls."""
+"""Tests for comparing two answers by the tools, the arguments and the order of their calls."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def test_backend_errors_are_not_answers() -> None:
 
 
 def test_calls_are_paired_by_tool() -> None:
-    """Calls to the same tool are paired, so a missing or extra call does not make the other calls differ."""
+    """Calls to the same tool are compared with each other, so a missing or extra call does not make the other calls
+    differ.
+    """
     f, g = MadeCall("f", '{"n": 1}'), MadeCall("g", '{"n": 1}')
     other = MadeCall("g", '{"n": 2}')
     assert (

@@ -139,7 +139,7 @@ def test_broken_stream_is_recorded_as_failed(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_refused_request_has_no_backend_answer(mitm: Any, tmp_path: Path) -> None:
-    """If toolsim refuses a request, the backend's side of the recording contains no answer."""
+    """If toolsim refuses a request, the backend's side of the recording has no answer."""
     exchange(question(tools=[1]), *chat_answer("never"))
     backend, client = read(tmp_path / "chat-whole-refused-0001.flow")
     assert backend.response is None
@@ -247,7 +247,9 @@ def test_command_records_exchanges(tmp_path: Path) -> None:
 
 
 def test_console_commands_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With console commands, a user can record exchanges, replay them, pseudonymize the recordings and replay those."""
+    """With console commands, a user can record exchanges, replay the recordings, replace their words with pseudonyms,
+    and replay the result.
+    """
     caplog.set_level("INFO")
     view = flow_list.View()
     with context(view, Capture(), Commands()) as mitm:
@@ -264,7 +266,7 @@ def test_console_commands_work(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 def test_invalid_folder_is_reported(tmp_path: Path) -> None:
-    """If the folder for recordings cannot be created, the error names the option that sets the folder."""
+    """If the folder for recordings cannot be created, the error names the option that sets it."""
     (tmp_path / "file").write_text("")
     capture = Capture()
     with context(capture) as mitm, pytest.raises(OptionsError, match="toolsim_capture"):
@@ -285,7 +287,7 @@ def test_full_disk_does_not_affect_exchanges(mitm: Any, tmp_path: Path, caplog: 
 
 
 def test_aborted_exchanges_are_not_recorded(mitm: Any, tmp_path: Path) -> None:
-    """An aborted exchange is not recorded, and the data buffered for it is released."""
+    """An aborted exchange is not recorded, and the data that was buffered for it is released."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     flow = question(stream=True, tools=[])
@@ -320,7 +322,7 @@ def at_once(_: None, function: Callable[..., object], *arguments: object) -> asy
 
 
 async def test_writing_does_not_block_the_event_loop(mitm: Any, tmp_path: Path) -> None:
-    """Recordings are written outside the event loop. When mitmproxy shuts down, it waits for files that are still being
+    """Recordings are written in another thread. When mitmproxy shuts down, it waits for files that are still being
     written.
     """
     capture = Capture()

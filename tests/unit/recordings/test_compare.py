@@ -111,8 +111,8 @@ def test_streams_are_compared_event_by_event() -> None:
 
 
 def test_splits_of_a_text_are_ignored() -> None:
-    """Consecutive deltas for the same item are joined before the comparison, so it does not matter how the text was
-    split.
+    """Consecutive deltas of the same item are joined before streams are compared, so it does not matter how the text
+    was split.
     """
 
     def deltas(*texts: str, item: str = "msg_1") -> list[Any]:

@@ -220,7 +220,7 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
 
 
 def test_swallowed_error_fails_the_test(tmp_path: Path) -> None:
-    """If the script has no answer for a request, the test fails, even if the agent ignores the error."""
+    """If a test defines no answer for a request, the test fails, even if the agent ignores the error."""
     (tmp_path / "test_red.py").write_text(
         "import httpx\n\n\n"
         "def test_red(toolsim_model):\n"

@@ -1,4 +1,4 @@
-"""Tests for exporting recorded turns as training data: selection of turns, the three formats, and removal of
+"""Tests for exporting recorded turns as training data: the selection of turns, the three formats, and the removal of
 secrets.
 """
 

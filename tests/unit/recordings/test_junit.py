@@ -10,7 +10,9 @@ from toolsim.recordings.result import Result, junit
 
 
 def test_each_file_is_a_case() -> None:
-    """In JUnit XML, differences are failures, invalid recordings are errors, and notes are output."""
+    """In JUnit XML, a recording with differences is a failure, and an invalid recording is an error. Notes are written
+    to the output.
+    """
     differing = Result(Path("a/two.flow"), (Difference("x[0]", "\0<&", 1), Difference("y", 1, 2)))
     results = [
         (Result(Path("a/one.flow")), 0.25),

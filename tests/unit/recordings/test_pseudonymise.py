@@ -55,7 +55,7 @@ def test_words_are_replaced_consistently() -> None:
     ],
 )
 def test_structure_is_kept(kept: str) -> None:
-    """When words are replaced with pseudonyms, tags, keys, tool names, JSON literals, escapes and IDs are kept."""
+    """Tags, keys, tool names, JSON literals, escapes and IDs are not replaced with pseudonyms."""
     assert kept in WORDS.text(f"Something {kept} else")
 
 

@@ -78,7 +78,7 @@ def project(tmp_path: Path) -> Path:
 def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     loaded = [] if installed else ["-p", PLUGIN]
-    # These plugins of other packages take longer to import than the project's tests take to run.
+    # These plugins of other packages take longer to import than the tests of the project take to run.
     foreign = [word for name in ("hypothesispytest", "langsmith_plugin") for word in ("-p", f"no:{name}")]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *foreign, *loaded]
     # If CI or BUILD_NUMBER is set, pytest repeats complete messages in its summary, so they could not be counted.
@@ -89,8 +89,8 @@ def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "") -> None:
-    """Write a test file for an agent that asks the question ``words``. ``options`` are additional arguments for the
-    fixture.
+    """Write a test file for an agent that asks the question ``words``. ``options`` contains additional arguments for
+    the fixture.
     """
     (project / f"test_{name}.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
 
@@ -114,8 +114,8 @@ def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
-    """A recorded request is answered any number of times. A changed request makes the test fail with a description of
-    the change.
+    """A recorded request is answered any number of times. A request that differs from the recording makes the test fail
+    with a description of the difference.
     """
     agent_tests(project, "green")
     agent_tests(project, "question", words="ho")

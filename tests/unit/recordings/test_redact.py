@@ -265,20 +265,20 @@ def test_json_fields_with_secret_names_are_hidden() -> None:
     "body", [b'{"a": "sk-abcdefgh12345678"', b"plain sk-abcdefgh12345678", b"\xff sk-abcdefgh12345678"]
 )
 def test_other_bodies_are_redacted_as_text(body: bytes) -> None:
-    """A body that is not JSON is redacted as text, even if it is not valid UTF-8."""
+    """A body that is not JSON is redacted like plain text, even if it is not valid UTF-8."""
     clean = Redactor().body(body, "application/json")
     assert b"abcdefgh" not in clean
     assert len(clean) == len(body)
 
 
 def test_deep_json_is_redacted_as_text() -> None:
-    """JSON that is nested too deeply to be parsed is redacted as text."""
+    """JSON that is nested too deeply to be parsed is redacted like plain text."""
     body = b'{"a":' * 5000 + b'"sk-abcdefgh12345678"' + b"}" * 5000
     assert b"abcdefgh" not in Redactor().body(body, "application/json")
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    """A lone surrogate is replaced with U+FFFD, and secrets in the same body are still hidden."""
+    """A lone surrogate is replaced with U+FFFD, and secrets in the same body are still masked."""
     clean = Redactor().body(rb'{"a": "\ud83c", "password": "x1"}', "application/json")
     assert json.loads(clean) == {"a": "\ufffd", "password": "xx"}
 
@@ -327,7 +327,7 @@ def test_stream_without_secrets_is_unchanged() -> None:
 
 
 def test_other_stream_lines_are_redacted_as_text() -> None:
-    """Lines in a stream that do not contain JSON are redacted as text."""
+    """Lines of a stream that do not contain JSON are redacted like plain text."""
     clean = Redactor().body(b'data: {"cut": "sk-abcdefgh12345678\n\n: sk-abcdefgh12345678\n\n', "text/event-stream")
     assert b"abcdefgh" not in clean
 

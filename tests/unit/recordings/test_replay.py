@@ -52,7 +52,9 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_unchanged_code_has_no_differences(tmp_path: Path, is_stream: bool) -> None:
-    """If the code has not changed, a replay has no differences, regardless of how the backend's bytes are split."""
+    """As long as the code has not changed, a replay has no differences, regardless of how the backend's bytes are
+    split.
+    """
     path = recording(tmp_path, stream=is_stream)
     for seed in range(20):
         result = replay_file(path, cut_by(random.Random(seed)))
@@ -117,7 +119,7 @@ def test_explicit_options_override_recorded_ones(stream: Path, mitm: Any) -> Non
 
 
 def test_wrong_event_name_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an event has the wrong name, the difference contains the event's number and both names."""
+    """If an event has the wrong name, the reported difference contains the number of the event and both names."""
     event_stream = toolsim.wire.responses.event_stream
     head_of, name = event_stream.head_of, "response.function_call_arguments.done"
     monkeypatch.setattr(
@@ -146,13 +148,15 @@ def test_restarted_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_malformed_random_ids_are_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random ID is ignored only if it has the correct format."""
+    """Random IDs are ignored in a comparison only if they have the correct format."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
     assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
 def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a line of the manifest changes, the difference contains the message and the number of the line."""
+    """If a line of the manifest changes, the reported difference contains the position of the message and the number of
+    the line.
+    """
     monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
     assert line.startswith("request.body.messages[0 system].content line ")
@@ -161,7 +165,9 @@ def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.Mon
 
 
 def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a tool output is no longer escaped, the difference contains the message and the output."""
+    """If a tool output is no longer escaped, the reported difference contains the position of the message and the
+    output.
+    """
     monkeypatch.setattr(toolsim.request.record, "json_line", lambda text: text)
     found = [line for line in lines(stream) if "function_call_output" in line]
     assert found
@@ -197,7 +203,7 @@ def test_update_writes_the_new_result(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_update_without_differences_writes_nothing(stream: Path) -> None:
-    """If there are no differences, an update does not change the file."""
+    """If there are no differences, an update leaves the recording unchanged."""
     before = stream.read_bytes()
     assert replay_file(stream, update=True).same
     assert stream.read_bytes() == before

@@ -87,7 +87,7 @@ def test_pattern_answers_matching_requests(model: ScriptedModel, client: openai.
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_every_api_receives_the_calls(model: ScriptedModel, client: openai.OpenAI, stream: bool) -> None:
-    """The same scripted calls reach clients of the Responses API and of the Messages API."""
+    """Clients of the Responses API and of the Messages API receive the same scripted calls."""
     model.answer(("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"}), when="weather")
     function: dict[str, Any] = TOOL["function"]  # type: ignore[assignment]
     flat: Any = {"type": "function", "name": "get_weather", "parameters": function["parameters"]}
@@ -116,7 +116,9 @@ def test_every_api_receives_the_calls(model: ScriptedModel, client: openai.OpenA
 
 
 def test_next_error_fails_one_request(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """``next_error`` makes one request fail, with the given status and Retry-After. The script then continues."""
+    """``next_error`` makes one request fail with the given status and Retry-After. The next request is answered from
+    the script again.
+    """
     model.answer("Hello.")
     model.next_error(429, "Slow down.", retry_after=7)
     with pytest.raises(openai.RateLimitError, match="Slow down") as raised:

@@ -52,7 +52,9 @@ def other_key() -> HTTPFlow:
 
 
 def test_recorded_answer_is_used_once(stage: Stage) -> None:
-    """A request receives the recorded answer, rewritten for the client. Each recording is used only once."""
+    """A request is answered with the recorded answer, which is rewritten for the client. Each recording is used only
+    once.
+    """
     flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
     assert flow.response is not None
     assert flow.is_replay == "response"
@@ -63,7 +65,7 @@ def test_recorded_answer_is_used_once(stage: Stage) -> None:
 
 
 def test_secrets_and_hosts_are_ignored(stage: Stage) -> None:
-    """A request matches its recording even if it has a different API key and host."""
+    """A request matches its recording even if the API key and the host are different."""
     flow = other_key()
     flow.request.host = "elsewhere"
     assert stage.ask(flow).response is not None
@@ -88,9 +90,7 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_addon_does_not_handle_updates() -> None:
-    """The addon does not use mitmproxy's ``update`` hook, because mitmproxy also calls this hook after every other
-    hook.
-    """
+    """The addon does not have an ``update`` hook, because mitmproxy would call it after every other hook."""
     assert not hasattr(ServerReplay(), "update")
 
 
@@ -138,7 +138,7 @@ def test_closest_recording_is_named(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 
 def test_recordings_without_toolsim_are_ignored(stage: Stage, tmp_path: Path) -> None:
-    """Flows that were recorded without toolsim are left to mitmproxy's server replay."""
+    """Flows that were recorded without toolsim are left to mitmproxy's own server replay."""
     foreign = question(model="foreign")
     foreign.response = question().response
     stage.playback.add_flows([foreign])

@@ -11,7 +11,7 @@ from toolsim.recordings.stored import flow_files, recorded
 
 
 def test_recording_has_exactly_two_sides(tmp_path: Path) -> None:
-    """A file is not a recording if it has only one side, or both sides in the wrong order."""
+    """A file with only one side, or with the sides in the wrong order, is not a recording."""
     with context():
         path = recording(tmp_path)
     backend, client = recorded(path)

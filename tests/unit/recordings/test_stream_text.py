@@ -1,4 +1,4 @@
-"""Tests for editing strings that are split across several deltas of a stream."""
+"""Tests for editing text that is split across several deltas of a stream."""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ def test_other_files_are_not_turns(tmp_path: Path) -> None:
     ],
 )
 def test_failed_tool_is_recognized(output: str, failed: bool) -> None:
-    """A tool output counts as a failure if its text begins like an error or if it has a field that indicates one."""
+    """A tool output counts as a failure if its text begins like an error message, or if one of its fields indicates an
+    error.
+    """
     assert is_failed(output) == failed
 
 

@@ -78,8 +78,8 @@ def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
 
 
 def test_repeated_lookups_show_all_entries() -> None:
-    """After three lookups, the prompt ends with all entries. A fourth lookup is treated as a call to an
-    unknown tool.
+    """After three lookups, the prompt ends with the entries of all tools that were looked up. A fourth lookup is
+    treated as a call to an unknown tool.
     """
     tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
     seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
@@ -148,7 +148,7 @@ def test_tool_called_before_is_judged_as_usual() -> None:
 
 
 def test_lookup_with_invalid_arguments_is_text() -> None:
-    """If the arguments of a lookup are invalid, the lookup remains text."""
+    """If the arguments of a lookup are invalid, it is treated as text."""
     odd = FIND.replace('["add"]', '"add"').replace("names", "name")
     assert play(odd)[0].items == [["text", odd]]
 

@@ -231,7 +231,7 @@ def test_similar_chats_do_not_share_hidden_calls() -> None:
 
 
 def test_streamed_answer_equals_the_non_streamed() -> None:
-    """Except for the IDs, the items in a streamed answer equal those in the non-streamed answer."""
+    """The items in a streamed answer equal the items in the non-streamed answer, except for their IDs."""
     texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
     whole = play(*texts)[0]["output"]
     data = play(*texts, stream=True)[0].decode()
@@ -262,7 +262,7 @@ def test_mcp_and_client_calls_share_a_round() -> None:
 
 
 def test_approval_requests_count_toward_the_limit() -> None:
-    """Requests for approval count toward the limit on calls. Calls that exceed the limit fail."""
+    """Requests for approval count toward the limit on calls. Calls over the limit fail."""
     texts = "".join(block("shy__read", a=number) for number in range(40))
     answer, _, servers, job = play(texts, mcp_context={"max_calls": 3})
     assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
@@ -272,8 +272,8 @@ def test_approval_requests_count_toward_the_limit() -> None:
 
 
 def test_failed_call_is_reported_to_the_model() -> None:
-    """The failure of a call is reported to the client and the model. If a server fails, its tools are not offered, and
-    the report contains a warning.
+    """If a call fails, this is reported to the client and the model. If an MCP server fails, its tools are not offered,
+    and the report contains a warning.
     """
     answer, script, _, job = play(block("free__drop"), "I see.")
     assert answer["output"][2]["status"] == "failed"
@@ -332,9 +332,7 @@ def test_repeated_decision_counts_once(later: bool) -> None:
 
 
 def test_refusal_is_passed_to_the_model() -> None:
-    """If the user refuses a call, the model sees the refusal with its reason. A later approval of the call has no
-    effect.
-    """
+    """If the user refuses a call, the model sees the refusal and its reason. Approving the call later has no effect."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     no = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": False, "reason": "Too late."}

@@ -49,8 +49,8 @@ async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.
 
 
 async def test_exception_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """If a handler raises an exception, the answer is an error in the API's format, because clients cannot parse an
-    HTML page.
+    """If a handler raises an exception, the answer is an error in the format of the API, because clients cannot parse
+    an HTML page.
     """
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/failed")

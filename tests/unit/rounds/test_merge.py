@@ -55,7 +55,7 @@ def test_calls_are_numbered_and_not_repeated() -> None:
 
 
 def test_text_after_calls_is_not_sent_to_chat_clients() -> None:
-    """If an earlier round contained calls, the text of later rounds is not sent to a chat completions client."""
+    """If an earlier round contained calls, a chat completions client does not receive the text of later rounds."""
     emitted = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
     assert emitted == [*whole_call(1), *whole_call(2, "other")]
 

@@ -296,7 +296,7 @@ def test_verdict_is_the_first_word(text: str, verdict: bool | None) -> None:
 
 @given(st.text())
 def test_any_answer_is_read_without_an_exception(text: str) -> None:
-    """Reading a verdict from any text does not raise an exception, and blank text has no verdict."""
+    """``verdict_of`` does not raise an exception for any text. It returns None for blank text."""
     assert verdict_of(text) is None or text.lower().strip()
 
 

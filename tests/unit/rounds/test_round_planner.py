@@ -33,7 +33,7 @@ def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0)
 
 
 def test_number_of_retries_is_limited() -> None:
-    """After the permitted number of retries, another faulty call is not retried."""
+    """If all permitted retries have been used, another faulty call is not retried."""
     hosted = frozenset({"free__read"})
     rounds = run(
         RoundPlanner(CHAT, BODY, Policy(retry=2, second_opinion="off"), RoundLimits(), hosted), retry(), retry()
@@ -70,8 +70,8 @@ def test_format_retries_are_counted_separately() -> None:
 
 
 def test_text_is_requested_once_for_an_invented_call() -> None:
-    """If ``second_opinion`` is "on" or "undeclared", and if another round is allowed, an invented call causes a single
-    round without tools, which requests text.
+    """If ``second_opinion`` is "on" or "undeclared", a call to an undeclared tool causes one round without tools, which
+    requests text. This applies only if another round is allowed.
     """
     for value in ("undeclared", "on"):
         first, second = run(

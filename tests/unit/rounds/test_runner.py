@@ -118,7 +118,9 @@ RELAXED = Policy(tool_use_mode="relaxed")
 
 
 def test_provider_error_is_retried_without_tools() -> None:
-    """With ``tool_use_mode=relaxed``, a backend error causes one retry without tools. A second error is final."""
+    """With ``tool_use_mode=relaxed``, an error from the backend causes one retry without tools. If the retry fails as
+    well, the error is final.
+    """
     seen, script, job = play(None, "So be it.", policy=RELAXED)
     assert seen.items == [["text", "So be it."]]
     assert ["CLIENT TOOL CATALOG" in str(messages) for messages in script.asked] == [True, False]

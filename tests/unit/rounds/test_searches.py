@@ -1,4 +1,6 @@
-"""Tests for MCP calls, web searches and tool searches that toolsim runs during an answer and shows to the client."""
+"""Tests for MCP calls, web searches and tool searches that toolsim runs during an answer. The client receives them as
+items or content blocks.
+"""
 
 from __future__ import annotations
 
@@ -196,8 +198,8 @@ NAME: dict[ApiName, str] = {"responses": "tool_search", "messages": "tool_search
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Only the query of a web search is sent to the MCP server. The model sees the titles, URLs and texts of the
-    results, and the answer cites them.
+    """The MCP server receives only the query of a web search. The model sees the titles, URLs and texts of the results,
+    and the answer cites them.
     """
     pool = Pool()
     body = request(client, [WEB[client]])
@@ -249,7 +251,7 @@ def test_excluded_domains_are_filtered(client: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
-    """If the model makes more searches than the client allows, it sees an error for each additional search."""
+    """If the model makes more searches than the client allows, it receives an error for each additional search."""
     body = request("messages", [WEB["messages"] | {"max_uses": 1}])
     asked = (block("web_search", query="x") + block("web_search", query="y"), "So.")
     pool = Pool()
@@ -264,7 +266,7 @@ def test_search_beyond_the_limit_is_an_error(stream: bool) -> None:
 
 @each("client", SHOWN)
 def test_failed_search_is_shown_to_the_model(client: ApiName) -> None:
-    """If a search fails, for example because its output is too large, the model sees the error, and the answer
+    """If a search fails, for example because its output is too large, the model receives the error, and the answer
     continues.
     """
     policy = Policy(max_tool_bytes=100)
@@ -378,7 +380,7 @@ def deferring(client: ApiName, **more: Any) -> dict[str, Any]:
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """The model sees only the name of a deferred tool at first. It searches for the tool, sees its schema, and calls
+    """At first, the model sees only the name of a deferred tool. It searches for the tool, sees its schema, and calls
     it.
     """
     search = {"pattern": "weath.r"} if client == "messages" else {"query": "the weather"}
@@ -420,7 +422,7 @@ def test_invalid_guess_becomes_a_search(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_valid_guess_is_a_call(client: ApiName) -> None:
-    """If the model guesses valid arguments for a tool that it has not seen, the call is made without a search."""
+    """If the model guesses valid arguments for a tool that it has not seen, the call is sent without a search."""
     answer, script, _ = play(client, deferring(client), block("get_weather", city="Bonn"))
     assert len(script.asked) == 1
     assert len(results(client, answer)) == 1
@@ -559,7 +561,7 @@ def test_operator_servers_stay_hidden() -> None:
 
 @each("client", SHOWN)
 def test_tools_of_a_deferred_server_are_found(client: ApiName) -> None:
-    """A search finds the tools of a deferred MCP server. Each prompt continues the previous one."""
+    """A search also finds the tools of a deferred MCP server. Each prompt continues the previous one."""
     if client == "messages":
         body = request(client, [TOOLS[client], TOOLSET | {"default_config": {"defer_loading": True}}], **MCP)
     else:
@@ -602,7 +604,7 @@ def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[s
 
 @each("client", SHOWN)
 def test_streamed_and_non_streamed_answers_are_equal(client: ApiName) -> None:
-    """Except for IDs and times, a streamed answer equals the non-streamed answer."""
+    """A streamed answer equals the non-streamed answer, except for IDs and times."""
     for body, asked, mcp_context in cases(client):
         whole, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **mcp_context)

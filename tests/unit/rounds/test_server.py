@@ -164,7 +164,7 @@ async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
 
 
 async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) -> None:
-    """A non-streamed answer contains no keep-alives, because its status is not known until it ends."""
+    """A non-streamed answer contains no keep-alives, because its status is not known before it ends."""
     silent = Round1(TextDelta("STALL"))
     url = f"http://127.0.0.1:{server.port}/v1/x"
     with pytest.raises(httpx.ReadTimeout):
@@ -191,7 +191,7 @@ async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
 
 
 async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
-    """Stopping the server ends a running job and closes the connection to its client."""
+    """When the server stops, a running job ends, and the connection to its client is closed."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
     await asyncio.wait_for(round_.stalls.wait(), 5)

@@ -8,8 +8,8 @@ from toolsim.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
 def test_mismatch_names_path_and_reason() -> None:
-    """A mismatch message begins with the path and has a maximum length. It contains the reason even if the value is
-    long, and can always be encoded.
+    """A mismatch message begins with the path, has a maximum length, and can always be encoded. It contains the reason
+    even if the value is long.
     """
     validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}, "b": {"enum": [1]}}})
     assert validator.check({"a": [1, "x"]}) == "/a/1: got string, expected integer"

@@ -99,7 +99,7 @@ def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyP
 
 
 def test_search_has_two_attempts() -> None:
-    """A search that exceeds its first time limit is repeated with all the time that remains."""
+    """If a pattern search exceeds its first time limit, it is repeated with all the time that remains."""
     finding = compile_schema({"pattern": "^(a|a)*$"}).examine("a" * 18 + "!", 3)
     assert finding.settled
     assert finding.mismatch is not None

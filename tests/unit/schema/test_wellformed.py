@@ -64,7 +64,7 @@ def test_each_keyword_matches_its_meta_schema(dialect: str, keyword: str) -> Non
 
 
 def test_other_dialects_are_rejected() -> None:
-    """The quick check rejects all schemas in a dialect for which it has no table."""
+    """The quick check rejects all schemas in a dialect that it does not know."""
     assert not are_plainly_wellformed([{}], "http://json-schema.org/draft-04/schema#")
     assert not are_plainly_wellformed([[]], DIALECTS[-1])
 

@@ -30,7 +30,7 @@ from toolsim.wire.responses.background import STOPPED
 
 
 class Post:
-    """A request to the proxy, whose answer the test provides."""
+    """A stand-in for a request to the proxy. The test provides its answer."""
 
     def __init__(self, body: bytes) -> None:
         self.body: dict[str, Any] = json.loads(body)
@@ -124,7 +124,7 @@ async def test_requests_of_a_lane_are_answered_in_order(stage: Stage) -> None:
 async def test_internal_error_is_an_error_event(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If an internal error occurs, the client receives an error event, and the next request in the lane is still
+    """If an internal error occurs, the client receives an error event. The next request in the lane is still
     processed.
     """
     monkeypatch.setattr(Post, "parts", lambda _: 1 / 0)

@@ -1,4 +1,6 @@
-"""Tests for WebSocket mode without a socket: parsing messages, creating requests, and converting answers."""
+"""Tests for WebSocket mode without a socket: parsing messages, creating requests, and converting answers to
+messages.
+"""
 
 from __future__ import annotations
 
@@ -104,13 +106,13 @@ def test_answer_cut_at_any_byte_has_ended() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_become_json_messages(data: bytes) -> None:
-    """Even if the backend sends arbitrary bytes, all messages to the client are JSON."""
+    """Even if the backend sends arbitrary bytes, the client receives only valid JSON messages."""
     answer, _ = answered(data)
     assert answer.has_failed
 
 
 def test_oversized_event_ends_the_answer() -> None:
-    """If an event is too large, the answer ends with a single error message."""
+    """If an event from the backend is too large, the answer ends with a single error message."""
     answer, messages = answered(b'data: {"type":"response.completed","x":[' + b"1," * 60_000 + b"1]}\n\n" + stream_of())
     assert [message["error"]["code"] for message in messages] == ["backend_bad_event"]
     assert answer.has_failed
@@ -149,7 +151,7 @@ def test_http_error_becomes_an_error_event() -> None:
 
 
 def test_non_streamed_response_is_a_terminal_event() -> None:
-    """A response that the backend did not stream is sent over the WebSocket as one terminal event."""
+    """If the backend did not stream a response, the WebSocket client receives it as a single final event."""
     answer = SocketAnswer(NEW, "")
     answer.begin(200, "application/json", {})
     fed(answer, b'{"object":"response","id":"r","status":"completed","output":[]}')
@@ -297,8 +299,8 @@ def test_stored_answer_is_left_to_the_store() -> None:
 
 
 def test_compacted_conversation_continues_from_its_summary() -> None:
-    """After a compaction, the conversation continues from its summary. The compaction trigger is sent to the model but
-    not remembered.
+    """After a compaction, the conversation continues from its summary. The item that triggers the compaction is sent to
+    the model but not remembered.
     """
     recent, first, _ = remembering([CALL], input="Hello")
     trigger = {"type": "compaction_trigger"}
@@ -310,8 +312,8 @@ def test_compacted_conversation_continues_from_its_summary() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """If the memory limit is exceeded, the oldest conversations are forgotten first. A conversation that exceeds the
-    limit by itself is not remembered.
+    """If the memory limit is exceeded, the oldest conversations are forgotten first. A conversation that is larger than
+    the limit is not remembered.
     """
     recent, names = remember(300), []
     for number in range(5):
@@ -344,7 +346,7 @@ def test_connections_share_the_memory() -> None:
 
 @given(st.text())
 def test_any_message_is_answered(text: str) -> None:
-    """Any text that is not a valid message causes an error event that is valid JSON."""
+    """Any text that is not a valid message is answered with an error event, which is valid JSON."""
     with pytest.raises(BadMessage) as raised:
         read(text)
     json.loads(error_message(raised.value.error, raised.value.lane))

@@ -174,7 +174,7 @@ async def test_kernel_buffers_are_small(server: SocketServer) -> None:
 
 
 async def test_draining_closes_connections(server: SocketServer) -> None:
-    """Draining closes an idle connection immediately. A connection that is opened during the drain is closed after its
+    """During a drain, idle connections are closed immediately. A connection that is opened later is closed after its
     first answer.
     """
     async with opened(server, server.admit(upgrade(), 1000)) as idle:

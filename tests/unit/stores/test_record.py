@@ -118,7 +118,7 @@ async def test_bytes_are_bounded(opened: Opened) -> None:
 
 @pytest.mark.parametrize("bounds", [StoreLimits(records=6), StoreLimits(bytes=60)], ids=["records", "bytes"])
 async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: Opened) -> None:
-    """If a limit is exceeded, records in the largest partition are evicted, even if the records in other partitions are
+    """If a limit is exceeded, records in the largest partition are evicted, even if records in other partitions are
     older.
     """
     async with opened(bounds, clock := Clock()) as store:
@@ -146,7 +146,7 @@ async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: O
 
 
 async def test_age_is_bounded(opened: Opened) -> None:
-    """Records that have not been used for longer than the limit cannot be found, by ID or by name."""
+    """Records that have not been used for longer than the maximum age cannot be found, by ID or by name."""
     async with opened(StoreLimits(seconds=10), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",)), Record("b", b"", names=("m",))])
         clock.now += 9

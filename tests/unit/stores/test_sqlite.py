@@ -67,8 +67,8 @@ async def test_records_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_two_processes_share_a_file(tmp_path: Path) -> None:
-    """A write is immediately visible to another connection. A connection cannot overwrite a change that it has not
-    seen.
+    """A write through one connection is immediately visible to another. A connection cannot overwrite a change that it
+    has not seen.
     """
     one, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
@@ -157,8 +157,8 @@ async def test_large_write_does_not_delay_small_ones(tmp_path: Path) -> None:
 
 
 async def test_small_write_waits_for_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small value waits for at most one part of a large value. The large value cannot be found until it is
-    complete.
+    """A small value waits for at most one part of a large value to be written. The large value cannot be found until it
+    is complete.
     """
     in_parts(monkeypatch, size=100, part=10)
     begun, go = threading.Event(), threading.Event()
@@ -202,7 +202,7 @@ async def test_parts_of_a_large_value_are_deleted(tmp_path: Path, monkeypatch: p
 
 
 async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of deleted values are removed a few at a time, so that another large value does not have to wait for
+    """The parts of deleted values are removed a few at a time, so that the next large value does not have to wait for
     all of them.
     """
     in_parts(monkeypatch, size=100, part=10)

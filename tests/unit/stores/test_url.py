@@ -59,7 +59,7 @@ def test_other_addresses_are_rejected(text: str) -> None:
     ],
 )
 def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
-    """The error for an invalid limit contains the limit and the values that are expected."""
+    """The error for an invalid limit contains the limit and the expected values."""
     if reason is None:
         assert parse_store_url(text) == StoreUrl("memory")
         return

@@ -1,4 +1,4 @@
-"""Stand-ins for Codex's app-server; tests/codex uses the real one."""
+"""Stand-ins for Codex's app-server. ``tests/codex`` uses the real program."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ def echo() -> str:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[..., Awaitable[AppServer]]]:
-    """Yield a function that starts an AppServer from a Python program or a command. After the test, the servers are
+    """Yield a function that starts an app-server from a Python program or a command. After the test, all servers are
     stopped.
     """
     started: list[AppServer] = []

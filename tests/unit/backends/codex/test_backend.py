@@ -1,4 +1,4 @@
-"""Tests for the Codex backend with a stand-in for the app-server. tests/codex uses the real app-server."""
+"""Tests for the Codex backend with a stand-in for Codex's app-server. ``tests/codex`` uses the real program."""
 
 import asyncio
 import json
@@ -68,8 +68,8 @@ async def test_conversation_is_injected_instead_of_sent_as_input(tmp_path: Path)
 
 @pytest.mark.slow
 async def test_long_reasoning_does_not_delay_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the model reasons for a long time, the backend opens the answer before the first text arrives, so the client
-    receives its headers.
+    """If the model reasons for a long time, the backend opens the answer before the first text arrives. This way, the
+    client receives the headers in time.
     """
     monkeypatch.setattr(backend, "_HEADERS_TIMEOUT", 0.1)
     times: list[float] = []
@@ -79,7 +79,9 @@ async def test_long_reasoning_does_not_delay_headers(tmp_path: Path, monkeypatch
 
 
 async def test_missing_login_is_503(tmp_path: Path) -> None:
-    """Without a login, a request fails with status 503, and the message contains the command for logging in."""
+    """If the user is not logged in to Codex, requests fail with status 503, and the message contains the login
+    command.
+    """
     [event] = await ask(tmp_path, login=False)
     assert isinstance(event, Failed)
     assert event.error.status == 503

@@ -1,4 +1,4 @@
-"""Tests for the app-server as a child process: its requests, its unexpected death, and its termination."""
+"""Tests for Codex's app-server as a child process: its requests, its unexpected death, and its termination."""
 
 import asyncio
 import time
@@ -40,8 +40,8 @@ async def test_dead_child_fails_pending_requests_and_is_restarted(serve: Serve, 
 
 
 async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> None:
-    """If the app-server runs inside a wrapper and the wrapper is killed, the child counts as dead. The app-server,
-    which still holds the pipes, is killed as well.
+    """If the app-server runs inside a wrapper, and the wrapper is killed, the child counts as dead. The app-server
+    itself, which still holds the pipes, is killed as well.
     """
     # Like npm's wrapper, this one only waits for the inner process, which holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
@@ -62,7 +62,7 @@ async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> N
 
 
 async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopping the server kills a child that ignores both SIGTERM and the end of its input."""
+    """Stopping the server kills a child process that ignores SIGTERM and the end of its standard input."""
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     server = await serve(f"{ignores}{echo}time.sleep(60)\n")

@@ -32,8 +32,8 @@ def test_turn_errors(info: object, status: int, code: str | None) -> None:
 
 
 def test_quoted_400_keeps_its_message() -> None:
-    """If Codex's message quotes an error object from the model server, that object's message, code and parameter are
-    kept.
+    """If Codex's message quotes an error object from the model server, the message, code and parameter of this object
+    are kept.
     """
     body = {"error": {"message": "no such effort", "code": "unsupported_value", "param": "reasoning.effort"}}
     error = turn_error({"message": json.dumps(body), "codexErrorInfo": "other"})

@@ -1,4 +1,4 @@
-"""Tests for line-based JSON-RPC, and for how a child handles each kind of line."""
+"""Tests for line-based JSON-RPC, and for how each kind of line from the child process is handled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolsim.backends.codex.jsonrpc import Notification, Peer
 
 
 def a_child() -> Child:
-    """Return a child whose ``_stdin`` is a mock."""
+    """Return a child process whose standard input is a mock."""
     child = Child(Path())
     child._stdin = Mock()
     return child

@@ -55,7 +55,7 @@ def test_request_becomes_items_with_roles() -> None:
 
 
 def test_json_object_request_becomes_a_message() -> None:
-    """A request for a JSON object becomes a message to the model, because Codex has no parameter for it."""
+    """A request for an answer in JSON becomes a message to the model, because Codex has no parameter for it."""
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
     assert "JSON object" in request.items[0]["content"][0]["text"]
 

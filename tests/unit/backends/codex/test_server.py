@@ -92,7 +92,7 @@ async def test_server_starts_without_a_catalog_that_hangs(
 
 
 async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tuple[str, Path]) -> None:
-    """Stopping the server does not wait for a process that is still printing the catalog."""
+    """The server can be stopped immediately, even while a process is still printing the model catalog."""
     command, noted = hanging
     server = await serve(command=(command, "app-server"))
     while not noted.exists():
@@ -117,7 +117,9 @@ async def test_failed_starts_do_not_mention_the_catalog(
 
 
 async def test_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a new child does not answer before the startup timeout, requests fail with an error that gives this reason."""
+    """If a new child process does not answer within the startup timeout, requests fail with an error that gives this
+    reason.
+    """
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     server = await serve("import time; time.sleep(60)")

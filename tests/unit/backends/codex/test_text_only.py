@@ -1,4 +1,4 @@
-"""Tests for the settings that turn Codex into a text-only model; tests/codex applies them to the real program."""
+"""Tests for the settings that turn Codex into a text-only model. ``tests/codex`` applies them to the real program."""
 
 import json
 

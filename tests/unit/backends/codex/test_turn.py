@@ -86,7 +86,7 @@ def test_text_without_deltas_is_taken_from_the_item() -> None:
 
 
 def test_two_messages_are_separated() -> None:
-    """Two messages in a turn are separated by a blank line."""
+    """If a turn contains two messages, a blank line separates them."""
     assert play(delta("a"), delta("b", "j"))[1:] == [TextDelta("a"), TextDelta("\n\n"), TextDelta("b")]
 
 
@@ -111,7 +111,7 @@ def test_codex_retry_is_ignored_before_the_first_text() -> None:
 
 
 def test_history_compaction_by_codex_is_a_failure() -> None:
-    """If Codex compacts the history, the turn fails, because the summary would lose the tool catalog."""
+    """If Codex compacts the history, the turn fails, because the summary would not contain the tool catalog."""
     [event] = play(started("contextCompaction"))
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == (400, "context_length_exceeded")
@@ -139,8 +139,8 @@ def test_failed_turn_is_an_error(last: Notification, expected: tuple[int, str]) 
 def test_truncated_answer_is_not_a_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:
-    """A truncated answer keeps its text, ends with the finish reason, and is not a failure, because a retry would be
-    truncated as well.
+    """If the model's answer is truncated, its text is kept, and it ends with the corresponding finish reason. It does
+    not count as a failure, because a retry would be truncated as well.
     """
     error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
     cut = ended("failed", **error) if will_retry is None else note("error", error=error, willRetry=will_retry)

@@ -1,4 +1,4 @@
-"""Tests for the rules that extract call arguments from sentences, each rule alone and together with others."""
+"""Tests for the rules that extract call arguments from sentences, individually and in combination."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ def test_required_nullable_parameter_is_null() -> None:
 
 
 def test_optional_pydantic_fields_are_filled() -> None:
-    """Optional fields that are declared with ``anyOf`` and null, as by pydantic, are filled from the sentence."""
+    """Pydantic declares optional fields with ``anyOf`` and null. Such fields are filled from the sentence."""
     optional = tool("f", {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, [])
     assert fill(optional, "take 5") == [{"n": 5}]
 

@@ -40,7 +40,7 @@ def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
 
 
 def test_two_places_cause_two_calls() -> None:
-    """If a question names two places, the model writes a sentence to the user and then two calls in the tag that the
+    """If a question names two places, the model writes a sentence to the user and then two calls, in the tag that the
     manifest specifies.
     """
     text = reply([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
@@ -65,7 +65,7 @@ def test_missing_value_is_asked_for() -> None:
 
 
 def test_forced_call_is_made_for_small_talk() -> None:
-    """If a call is required, the model calls one of the named tools, even in reply to small talk."""
+    """If a call is required, the scripted model calls one of the available tools, even in reply to small talk."""
     for what in ("get_weather", "one of get_weather, get_time"):
         [(name, _)] = calls(reply([shown(), forced("Hello", what)]))
         assert name == "get_weather"
@@ -88,8 +88,8 @@ def test_tools_added_later_can_be_called() -> None:
 
 
 def test_tool_outputs_are_answered_with_text() -> None:
-    """The model answers tool outputs with text that quotes all outputs since its last message. A new question then
-    causes a new call.
+    """The model replies to tool outputs with text that quotes all outputs since its last message. A new question causes
+    a new call.
     """
     conversation = [
         shown(),

@@ -35,5 +35,5 @@ def test_words_that_differ_in_endings_are_alike(one: str, other: str, alike: boo
 
 
 def test_stop_words_are_never_shared() -> None:
-    """Stop words are never counted as shared words, because they do not indicate the topic of a sentence."""
+    """Stop words such as "the" do not count as shared words, because they do not indicate the topic of a sentence."""
     assert shared(["get", "the", "weather"], ["get", "the", "weather"]) == {"weather"}

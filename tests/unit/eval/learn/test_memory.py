@@ -1,5 +1,5 @@
-"""Tests for the file that stores the answers of a tuning session: resuming, locking, and discarding outdated
-answers.
+"""Tests for the file that contains the answers of a tuning session: resuming a session, locking the file, and
+discarding outdated answers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def test_resumed_session_has_all_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", ["engine", "toolsim", "questions"])
 def test_answers_of_other_versions_are_not_reused(tmp_path: Path, changed: str) -> None:
-    """Answers are not reused if the engine, the toolsim version or the question bank has changed."""
+    """Answers of an earlier tuning session are not reused if the engine, the toolsim version or the question bank has
+    changed.
+    """
     filled(tmp_path).close()
     other = VerdictFile(tmp_path, {**ABOUT, changed: "other"})
     assert other.spent == Spent()

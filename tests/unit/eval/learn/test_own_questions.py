@@ -46,7 +46,7 @@ def test_conversations_are_not_split_between_halves(folder: Path) -> None:
 
 
 def test_recorded_calls_are_the_correct_answer(folder: Path) -> None:
-    """A question repeats a recorded conversation. An answer is correct only if it makes the recorded calls."""
+    """A question repeats the recorded conversation. Only an answer with the recorded calls is correct."""
     with context():
         recording(folder, messages=said("Weather in Paris?"))
     own = own_questions([folder])

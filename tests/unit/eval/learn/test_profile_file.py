@@ -31,9 +31,7 @@ def course(ended: str = "") -> TuningResult:
 
 @pytest.mark.parametrize("model", ["qwen2.5:0.5b", "org/Model[1]*?", 'a"b\\c', "ä\x7f"])
 def test_profile_applies_to_its_model_only(tmp_path: Path, model: str) -> None:
-    """The proxy applies a generated profile to its model and to no other model, regardless of the characters in the
-    model's name.
-    """
+    """The proxy applies a generated profile only to its own model, regardless of the characters in the model's name."""
     file = tmp_path / profile_file.file_name(model)
     assert profile_file.write(file, profile_file.text(model, "llama.cpp", course(), SPENT))
     (found,) = read_profiles(str(tmp_path), {})
@@ -59,7 +57,7 @@ def test_no_two_models_share_a_file(tmp_path: Path) -> None:
 
 
 def test_profile_contains_its_evidence() -> None:
-    """A profile contains the figures of each comparison, the cost of the session, and whether the session was
+    """A profile contains the figures of each comparison, the cost of the tuning session, and whether the session was
     complete.
     """
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))

@@ -1,5 +1,5 @@
-"""Tests for the question bank. Its questions are unique and valid, and answers are judged by the calls that a user
-would receive.
+"""Tests for the question bank. Its questions are unique and valid. An answer is judged by the calls that a user would
+receive.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_each_kind_has_enough_questions() -> None:
 
 
 def test_bank_shares_no_question_with_another_suite() -> None:
-    """No question and no tool in the bank is also used in another suite."""
+    """The question bank has no question or tool in common with another suite."""
     others = {suite: cases(suite) for suite in FILES}
     asked = {question.messages[-1]["content"] for question in ASKED if question.kind not in ("after", "done")}
     known: set[str] = set()
@@ -60,7 +60,7 @@ def test_bank_shares_no_question_with_another_suite() -> None:
 
 
 def test_bank_shares_no_text_with_bfcl() -> None:
-    """No question in the bank has the same text as one of BFCL's single-turn questions."""
+    """No question in the bank has the same text as a single-turn question in BFCL."""
     pytest.importorskip("bfcl_eval", reason="needs BFCL")
     from toolsim.eval.bfcl_package import load_entries
 
@@ -121,8 +121,8 @@ def test_later_question_continues_a_turn() -> None:
 
 
 def test_blocks_mix_the_kinds_and_keep_a_catalog_together() -> None:
-    """Each question is in exactly one block. All questions in a block share a catalog, and the first blocks mix several
-    kinds.
+    """Each question belongs to exactly one block. All questions in a block share a catalog, and the first blocks
+    contain several kinds of questions.
     """
     kinds = ("one", "two", "none", "refusal", "after", "long")
     found = question_bank.blocks(ASKED, kinds)

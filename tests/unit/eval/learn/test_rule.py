@@ -1,4 +1,4 @@
-"""Tests for the sequential rule: how many wins it requires, and how rarely chance alone meets it."""
+"""Tests for the sequential rule: the number of wins that it requires, and how rarely chance alone is sufficient."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compared(chance: Random, better: float, worse: float, questions: int = QUESTIONS) -> str | None:
-    """Simulate a comparison in which the challenger answers correctly with probability ``better`` and the incumbent
-    with ``worse``, and return the verdict.
+    """Simulate a comparison and return its verdict. The challenger is correct with probability ``better``, and the
+    incumbent with probability ``worse``.
     """
     comparison = Comparison(CHALLENGERS)
     for left in reversed(range(questions)):

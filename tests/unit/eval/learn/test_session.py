@@ -1,5 +1,5 @@
-"""Tests for complete tuning sessions, in which functions simulate models. The best setting is found, even if some
-answers are random.
+"""Tests for complete tuning sessions with simulated models. The best setting is found even if some answers are
+random.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ async def test_equal_settings_keep_the_defaults() -> None:
 
 
 async def test_question_is_asked_once_per_setting() -> None:
-    """Each question is sent only once per setting, even if several comparisons use its answer. Clear comparisons end
-    early.
+    """Each question is sent only once for each setting, even if several comparisons use the answer. Clear comparisons
+    end early.
     """
     seen: Counter[tuple[Setting, str]] = Counter()
 
@@ -130,8 +130,8 @@ async def test_question_is_asked_once_per_setting() -> None:
 
 
 async def test_errors_do_not_count_as_answers() -> None:
-    """A question that causes an error does not count as answered. After several errors in a row, the session ends and
-    keeps the decisions made until then.
+    """A question that causes an error does not count as answered. After several consecutive errors, the session ends
+    and keeps its earlier decisions.
     """
     number = 0
 
@@ -178,7 +178,7 @@ async def test_refused_setting_is_not_chosen() -> None:
 
 
 async def test_interrupted_session_keeps_its_decisions() -> None:
-    """If a tuning session is interrupted, its decisions are kept, but the comparison in progress remains undecided."""
+    """If a tuning session is interrupted, it keeps its decisions. The comparison in progress remains undecided."""
     left = 60
 
     async def ask(setting: Setting, question: Question) -> bool | None:

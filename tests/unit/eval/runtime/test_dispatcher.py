@@ -1,4 +1,4 @@
-"""Tests for running the calls that a model makes."""
+"""Tests for the dispatcher, which runs the calls that a model makes."""
 
 from __future__ import annotations
 
@@ -155,6 +155,6 @@ async def test_async_tool_can_return_a_result() -> None:
 
 @given(st.text(), st.text())
 def test_any_call_yields_a_result(name: str, arguments: str) -> None:
-    """Any name and any arguments cause a result, not an exception."""
+    """Any tool name with any arguments leads to a result, never to an exception."""
     result = asyncio.run(dispatcher(Ran(), max_tool_args_bytes=50).dispatch(Call("", name, arguments)))
     assert isinstance(result, ToolResult)

@@ -56,8 +56,8 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_loop_runs_until_an_answer_without_calls() -> None:
-    """Calls run in order, and the model receives their results. When the model answers without a call, its text is the
-    outcome.
+    """Calls run in order, and the model receives their results. When the model answers without a call, the text of this
+    answer is the outcome.
     """
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
     outcome = await run(model)
@@ -196,7 +196,9 @@ async def test_empty_answer_is_not_retried_otherwise() -> None:
 
 
 async def test_each_step_is_traced() -> None:
-    """Requests, answers, results and errors are traced in order. Different prompts have different fingerprints."""
+    """Requests, answers, results and errors are added to the trace in order. Different prompts have different
+    fingerprints.
+    """
     steps: list[dict[str, Any]] = []
     await run(Model(REFUSED, calls("{}"), Answer("Done.")), steps, fallback_retry_count=1)
     assert [step["step"] for step in steps] == [
@@ -213,7 +215,9 @@ async def test_each_step_is_traced() -> None:
 
 
 def test_each_step_is_written_immediately(tmp_path: Path) -> None:
-    """Each step is immediately written as one line of JSON. A later trace appends to the same file."""
+    """Each step of a trace is immediately written to the file as one line of JSON. A later trace is appended to the
+    same file.
+    """
     path = tmp_path / "trace.jsonl"
     trace = JsonLines(path)
     trace({"step": "answer", "text": "two\nlines, ünicode"})

@@ -1,4 +1,4 @@
-"""Tests for the client based on the openai package. Its transport simulates real servers."""
+"""Tests for the client that uses the openai package. Its HTTP transport simulates real servers."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ async def body_of(api: Api, request: Request = REQUEST) -> dict[str, Any]:
 
 
 async def test_chat_request() -> None:
-    """A chat request contains the unchanged messages, and the options as top-level fields. Without tools, it has no
-    fields for tools.
+    """A chat completions request contains the messages unchanged, and the options as top-level fields. If there are no
+    tools, it has no fields for them.
     """
     declared = {"name": "echo", "description": "Say it again.", "parameters": TOOL.parameters}
     assert await body_of("chat") == {
@@ -189,7 +189,9 @@ async def failure(handler: Handler, api: Api = "chat", *, stream: bool = False) 
 
 
 async def test_http_error_is_reported() -> None:
-    """The error for an HTTP error contains the status, the API's error code, and the value of Retry-After."""
+    """If the server returns an HTTP error, the exception contains the status, the API's error code, and the value of
+    Retry-After.
+    """
     refused = {"error": {"message": "Slow down.", "type": "x", "param": None, "code": "rate_limit_exceeded"}}
     error = await failure(says(refused, 429, **{"retry-after": "2.5"}))
     assert (error.status, error.code, error.retry_after, error.timed_out) == (429, "rate_limit_exceeded", 2.5, False)

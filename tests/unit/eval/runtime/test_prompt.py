@@ -1,4 +1,4 @@
-"""Tests for sending a single question with transforms of the request and the answer."""
+"""Tests for sending a single prompt, with transforms that change the request and the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REQUEST = Request(({"role": "user", "content": "Hello"},), (Tool("a", "", {"type
 
 
 async def test_transforms_run_in_order_in_both_directions() -> None:
-    """Each transform receives the result of the previous one. The returned request is the request that was sent."""
+    """Each transform receives the result of the previous one. The request that is returned is the one that was sent."""
     sent: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -69,7 +69,7 @@ def test_tagged_calls_in_the_text_are_found() -> None:
 
 @given(st.text(alphabet='<tool_cal>/{}":name,args \n[]1'))
 def test_parsing_tags_never_raises(text: str) -> None:
-    """Any text between tags either becomes a call or remains in the text. No exception is raised."""
+    """Any text between call tags either becomes a call or remains text. It never raises an exception."""
     answer = calls_from_content_tags(Answer(f"<tool_call>{text}</tool_call>"))
     assert answer.calls or answer.text == f"<tool_call>{text}</tool_call>"
 

@@ -19,7 +19,7 @@ def registry() -> ToolRegistry:
 
 @pytest.mark.parametrize("name", ["", "State", "state.get", "state-get", "_state", "state__get", "1state", "state_"])
 def test_unportable_tool_names_are_refused(name: str) -> None:
-    """A tool is refused if a provider might not accept its name, or if the name could be mistaken for a name in a
+    """A tool is refused if some providers do not accept its name, or if the name could be mistaken for a name in a
     namespace.
     """
     with pytest.raises(ValueError, match="snake_case"):
