@@ -376,7 +376,6 @@ def test_upstream_option_forwards_other_traffic(options: dict[str, Any], site: R
 
 
 def test_plain_forward_proxy_without_backend(site: RawBackend) -> None:
-    """Without a backend, the proxy is an ordinary forward proxy."""
     with Mitmdump() as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)

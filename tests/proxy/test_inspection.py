@@ -116,7 +116,6 @@ def test_documented_filters_find_their_flows(recorded: Path, recipe: str, found:
 
 
 def test_mitmdump_accepts_a_filter(recorded: Path, tmp_path: Path) -> None:
-    """mitmdump accepts a documented filter as an argument."""
     matching = tmp_path / "matching.flow"
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     recipe, found = next((recipe, found) for recipe, found in RECIPES if "&" in recipe)

@@ -83,7 +83,6 @@ def proxied(file: Path, target: str | None = None, **options: Any) -> Iterator[t
 
 
 def model_of(client: str, reply: Any) -> str:
-    """Return the model name in an answer, streamed or not."""
     if not reply.headers.get("content-type", "").startswith("text/event-stream"):
         return str(reply.json()["model"])
     events = [event for event in reply.events() if event != "[DONE]"]

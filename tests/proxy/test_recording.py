@@ -192,7 +192,6 @@ def test_recorded_answer_is_served(backend: RawBackend, line: Line, folder: Path
 
 
 def without_ids(reply: Reply) -> list[Any]:
-    """Return the events without their random IDs."""
     return [event if event == "[DONE]" else event | {"id": ""} for event in reply.events()]
 
 

@@ -99,7 +99,6 @@ def _wrapped(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
-    """Return the names and arguments of the calls in an answer."""
     assert reply.status == 200, reply.body
     if api == "responses":
         items = (

@@ -44,7 +44,6 @@ def test_two_cities_are_two_calls(scripted: Line) -> None:
 
 
 def test_greeting_is_answered_with_text(scripted: Line) -> None:
-    """A greeting is answered with text, even if the request has tools."""
     reply = scripted.post("/v1/chat/completions", body("Hello"))
     assert cities(reply) == []
     assert "get_weather" in reply.json()["choices"][0]["message"]["content"]

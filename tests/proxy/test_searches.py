@@ -62,7 +62,6 @@ def messages(proxy: Mitmdump, **more: Any) -> Any:
 
 
 def responses(proxy: Mitmdump, **more: Any) -> Any:
-    """Send a Responses API request, and return the answer."""
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
         return sdk.responses.create(**({"model": "m", "input": "hi"} | more))
 
@@ -101,7 +100,6 @@ def test_web_search_over_both_apis(proxy: Mitmdump, backend: TextBackend) -> Non
 @pytest.mark.slow
 @each("choice", ["auto", "required", {"type": "mcp", "server_label": "sums"}])
 def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend, remote: str, choice: Any) -> None:
-    """A background request can run MCP tools even if it declares no other tools."""
     tools: Any = [{"type": "mcp", "server_label": "sums", "server_url": remote, "require_approval": "never"}]
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:

@@ -31,7 +31,7 @@ DAYS = {
     "additionalProperties": False,
 }
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
-# These numbers and words are so long that they cannot occur in a random ID by chance.
+# These numbers and words are too long to occur in a random ID by chance.
 BAD = GOOD.replace("3", '"thirty-three"')
 ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234567890123,"b":1}}</tool_call>'
 HEADER = '<tool_call>{"name":"web__header","arguments":{"name":"traceparent"}}</tool_call>'

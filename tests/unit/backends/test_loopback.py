@@ -105,7 +105,7 @@ async def test_responses_stream_equals_the_non_streamed_answer(client: httpx.Asy
 
 
 async def test_chat_stream_equals_the_non_streamed_answer(client: httpx.AsyncClient) -> None:
-    """The chunks of a streamed chat completion add up to the non-streamed answer."""
+    """The chunks of a streamed chat completion add up to the non-streamed completion."""
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/chat/completions", json={"messages": []})).json()
     body = {"messages": [], "stream": True, "stream_options": {"include_usage": True}}

@@ -77,7 +77,6 @@ async def setup() -> AsyncIterator[Setup]:
 
 
 async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
-    """Return all events in the log of a run."""
     assert run.log is not None
     data = b"".join([data async for data in run.log.follow(-1)])
     assert data.endswith(DONE)

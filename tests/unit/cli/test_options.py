@@ -87,6 +87,5 @@ def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_invalid_words_are_one_line_errors(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An invalid search word or an invalid setting causes a one-line error."""
     assert main(["options", *words.split()]) == 2
     assert capsys.readouterr().err == line

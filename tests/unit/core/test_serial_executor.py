@@ -10,7 +10,9 @@ from toolsim.core.serial_executor import QueueFull, SerialExecutor
 
 
 async def test_calls_run_in_order() -> None:
-    """Calls run in order in a single separate thread. If a call raises an exception, awaiting the call raises it."""
+    """Calls run one after another in a single separate thread. If a call raises an exception, the caller receives the
+    exception when it awaits the call.
+    """
     thread, seen = SerialExecutor("t"), []
     assert not thread.is_started
     futures = [thread.submit(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(5)]  # type: ignore[misc]
@@ -50,7 +52,6 @@ async def test_last_call_runs_after_all_others() -> None:
 
 
 async def test_owner_with_most_calls_loses_the_latest() -> None:
-    """If too many calls are waiting, the owner with the most waiting calls loses its latest call."""
     thread, go = SerialExecutor("t", max_waiting=4), threading.Event()
     running = thread.submit(lambda: go.wait(60), "a")
     while thread._tasks:

@@ -49,7 +49,6 @@ def test_variable_sets_the_default(flag: object) -> None:
     ],
 )
 def test_invalid_variable_is_named(name: str, value: str) -> None:
-    """The error for an invalid value in an environment variable names the variable."""
     with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
         parser({f"OPENROUTER_{name}": value})
 

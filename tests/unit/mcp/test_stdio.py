@@ -19,7 +19,7 @@ from toolsim.mcp.stdio import (
 
 
 def test_server_output_is_limited() -> None:
-    """A limit is exceeded if an MCP server sends too many messages or too many bytes between two requests."""
+    """An MCP server that sends too many messages or too many bytes between two requests exceeds its output limit."""
     meter = OutputMeter()
     for _ in range(2):
         meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)

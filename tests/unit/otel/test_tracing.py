@@ -42,7 +42,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Stage:
-    """toolsim's addon and its tracing addon. ``memory`` contains the spans of all exchanges that a test has run."""
+    """toolsim's addon and its tracing addon. ``memory`` contains the spans of all exchanges in a test."""
 
     def __init__(self, addon: ToolSim) -> None:
         self.memory = InMemorySpanExporter()

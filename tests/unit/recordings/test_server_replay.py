@@ -17,7 +17,7 @@ from toolsim.recordings.server_replay import ServerReplay
 
 
 class Stage:
-    """The addons in the order in which they are loaded, followed by mitmproxy's server replay."""
+    """toolsim's addons in the order in which they are loaded, followed by mitmproxy's server replay."""
 
     def __init__(self, mitm: Any, replay: ServerReplay, playback: ServerPlayback, path: Path) -> None:
         self.mitm = mitm

@@ -30,7 +30,7 @@ def test_recordings_of_real_clients_are_read() -> None:
 
 
 def test_other_files_are_not_turns(tmp_path: Path) -> None:
-    """Failed or incomplete answers, individual rounds and damaged files are not read as turns. The error states the
+    """Failed or incomplete answers, individual rounds and damaged files are refused, and the error states the
     reason.
     """
     with context():

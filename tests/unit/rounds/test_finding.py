@@ -148,7 +148,6 @@ def test_tool_called_before_is_judged_as_usual() -> None:
 
 
 def test_lookup_with_invalid_arguments_is_text() -> None:
-    """If the arguments of a lookup are invalid, it is treated as text."""
     odd = FIND.replace('["add"]', '"add"').replace("names", "name")
     assert play(odd)[0].items == [["text", odd]]
 

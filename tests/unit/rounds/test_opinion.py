@@ -245,7 +245,6 @@ def test_refused_calls_are_not_the_finish_reason(client: ApiName) -> None:
 
 
 def test_xml_text_of_a_refused_call_is_dropped() -> None:
-    """In obsidian-xml mode, if a call is refused, the XML text for the call is dropped as well."""
     policy = replace(ON, output_mode="obsidian-xml")
     seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "no", "yes", client="chat", policy=policy)
     (_, text), *calls = seen.items

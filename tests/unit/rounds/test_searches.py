@@ -497,7 +497,7 @@ HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
 @each("stream", [True, False])
 @each("backend", BACKENDS)
 def test_mcp_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
-    """If a Messages API request declares MCP servers, the client receives their calls as content blocks. Without a
+    """If a Messages API request declares MCP servers, the client receives calls to them as content blocks. Without a
     toolset, all tools are offered.
     """
     for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):

@@ -90,8 +90,8 @@ async def test_concurrent_writers_lose_nothing(opened: Opened) -> None:
 
 
 async def test_least_recently_used_records_are_evicted(opened: Opened) -> None:
-    """If there are more records than the limit, the least recently used are evicted. Continuing a conversation also
-    counts as using its beginning.
+    """If there are more records than the limit, the least recently used are evicted. When a conversation continues, its
+    earlier records also count as used.
     """
     async with opened(StoreLimits(records=4), clock := Clock()) as store:
         for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):

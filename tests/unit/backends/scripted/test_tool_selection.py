@@ -38,8 +38,8 @@ TOOLS = (
     ],
 )
 def test_tool_is_selected_by_words(question: str, expected: list[str]) -> None:
-    """A tool is selected if the question contains a word of its name, or at least two other words of its declaration.
-    Small talk selects no tool.
+    """A tool is selected if the question contains a word of the tool's name, or at least two other words of its
+    declaration. Small talk selects no tool.
     """
     assert [chosen.name for chosen, _ in choose(question, TOOLS)] == expected
 
@@ -54,9 +54,6 @@ def test_question_is_divided_among_tools() -> None:
 
 
 def test_forced_call_selects_best_match_or_first_tool() -> None:
-    """If a call is forced, the tool that matches the question best is selected. If no tool matches, the first tool is
-    selected.
-    """
     assert [chosen.name for chosen, _ in choose("Hello", TOOLS, forced=True)] == ["get_weather"]
     assert [chosen.name for chosen, _ in choose("Which somebody?", TOOLS, forced=True)] == ["send_email"]
     assert choose("Hello", (), forced=True) == []

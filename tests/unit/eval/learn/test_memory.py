@@ -58,8 +58,8 @@ def test_answers_of_other_versions_are_not_reused(tmp_path: Path, changed: str) 
 
 
 def test_truncated_line_is_dropped(tmp_path: Path) -> None:
-    """If the last line of the file is truncated, it is dropped when the file is opened. Afterward, all lines are
-    valid.
+    """If the process was stopped while it wrote the last line, the truncated line is dropped when the file is opened
+    again. Afterward, all lines are valid.
     """
     filled(tmp_path).close()
     (file,) = tmp_path.iterdir()

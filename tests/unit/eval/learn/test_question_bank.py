@@ -45,7 +45,6 @@ def test_each_kind_has_enough_questions() -> None:
 
 
 def test_bank_shares_no_question_with_another_suite() -> None:
-    """The question bank has no question or tool in common with another suite."""
     others = {suite: cases(suite) for suite in FILES}
     asked = {question.messages[-1]["content"] for question in ASKED if question.kind not in ("after", "done")}
     known: set[str] = set()
