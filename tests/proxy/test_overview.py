@@ -1,4 +1,4 @@
-"""Tests for the overview page at ``/toolsim/`` of a real mitmdump process, which is HTML for people and JSON for
+"""Tests with a real mitmdump process for the overview page at ``/toolsim/``, which is HTML for people and JSON for
 programs.
 """
 
@@ -66,8 +66,8 @@ def test_overview_of_a_builtin_backend() -> None:
 
 
 def test_overview_of_a_real_backend() -> None:
-    """If the backend is a separate server, the server answers requests for ``/``. On the overview page, text from the
-    backend and from clients is escaped.
+    """A separate backend server receives requests for ``/``. On the overview page, text from the backend and from
+    clients is escaped.
 
     The model list is requested only once.
     """

@@ -28,7 +28,7 @@ def chunk(content: str | None = None, finish: str | None = None) -> str:
 
 
 class Server:
-    """A stand-in for the library's server. It generates ``words`` until it is stopped, and stores the last request."""
+    """A stand-in for llama.cpp's server. It generates ``words`` until it is stopped, and stores the last request."""
 
     def __init__(self, words: list[str], problem: Exception | None = None) -> None:
         self.words, self.problem = words, problem

@@ -85,7 +85,9 @@ def test_hermes_form(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_planted_secret_is_not_exported(tmp_path: Path, form: str) -> None:
-    """A secret is not exported to the lines or the manifest file, even if someone has added it to a recording."""
+    """Neither the exported lines nor the manifest file contain a secret, even if someone has added it to a
+    recording.
+    """
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
         good = recording(tmp_path, messages=messages)

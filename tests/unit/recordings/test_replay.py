@@ -324,8 +324,8 @@ def test_main_writes_junit_xml(
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_estimated_usage_is_not_compared(tmp_path: Path, mitm: Any, path: str, is_stream: bool) -> None:
-    """Estimated token counts are not compared. They depend on the length of the text, which can change when secrets are
-    masked.
+    """Estimated token counts are not compared. They depend on the text, which changes when secrets are masked in the
+    recording.
     """
     mitm.options.update(toolsim_backend="chat")
     said = [{"role": "user", "content": "my password: hunter2 hunter3 hunter4"}]

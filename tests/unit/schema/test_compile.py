@@ -140,8 +140,8 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
 
 
 def test_first_error_is_reported() -> None:
-    """If a schema contains several errors, the first error by position is reported. Thus all processes report the same
-    error.
+    """If a schema contains several errors, the first error by position is reported, so that all processes report the
+    same error.
     """
     broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
     with pytest.raises(SchemaError, match=r"^/properties/a/minimum: got string, expected number$"):

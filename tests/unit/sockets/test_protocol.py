@@ -92,8 +92,8 @@ def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
 
 
 def test_answer_cut_at_any_byte_has_ended() -> None:
-    """An answer that is cut off at any byte counts as ended. It ends with an error, unless its last event has already
-    arrived.
+    """If the backend's stream breaks off after any byte, the answer has ended. It ends with an error, unless its last
+    event has already arrived.
     """
     data = stream_of("Hi")
     for at in range(len(data)):
