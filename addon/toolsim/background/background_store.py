@@ -189,7 +189,7 @@ class BackgroundStore:
     async def events(self, partition: str, id: str) -> bytes | None:
         """Return an answer's stored events, or None if no events are stored.
 
-        If the answer is finished, these are all of its events. Otherwise, there can be more.
+        If the answer is finished, these are all of its events. Otherwise, more events may follow.
         """
         name = EVENTS + id
         found = await self._memory.find(partition, [name])
@@ -218,7 +218,8 @@ class BackgroundStore:
         """Read the state of a lease, and update the lease's version. Return "held" if this proxy holds the lease,
         "over" if the answer has ended, and "lost" otherwise.
 
-        The version can differ because of this proxy's own writes, since a write that timed out might have succeeded.
+        The stored version may differ from the expected version because of this proxy's own writes, since a write that
+        timed out might have succeeded.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)
@@ -238,6 +239,6 @@ def _events(id: str, events: bytes) -> list[Record]:
 
 
 def _read(lease: Record | None) -> tuple[str, str]:
-    """Return the answer's state and the holder's token from a lease's record, or two empty strings if it has none."""
+    """Return the answer's state and the holder's token from a lease's record, or empty strings if there are none."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
     return (words[0], words[1]) if len(words) == 2 else ("", "")

@@ -207,7 +207,7 @@ class Answer:
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
         """Return ``events``. If every choice has now ended early, the end of the answer is appended.
 
-        If the choice has failed, the failure in ``events`` already ends the answer.
+        If ``choice`` has failed, the failure in ``events`` already ends the answer.
         """
         if events:
             self._is_empty = False

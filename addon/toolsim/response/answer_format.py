@@ -90,7 +90,7 @@ class AnswerWatch:
         self._calls: set[int] = set()  # Indexes of the choices with calls, including announced calls.
 
     def take(self, events: Iterable[ClientEvent]) -> None:
-        """Process the events of an answer, in order."""
+        """Process the answer's next events."""
         for event in events:
             match event:
                 case TextDelta():

@@ -54,7 +54,7 @@ class Arguments:
     """Parsed arguments."""
 
     text: str
-    """The text for the client."""
+    """The text of the arguments for the client."""
     value: Any
     """The value for the schema check. For a custom tool, it is the same string as ``text``."""
     codes: tuple[str, ...] = ()

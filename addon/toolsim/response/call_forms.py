@@ -484,12 +484,12 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
         if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
             if form.name_key or form.arguments_key:
                 yield replace(row, read=_keyed(form))
-            else:  # The marker of a custom form does not occur in sentences about toolsim's own markers.
+            else:  # Sentences about toolsim's own markers do not contain the marker of a custom form.
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 
 def _keyed(form: CustomForm) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for JSON calls that also accepts the keys for name and arguments that a custom form declares."""
+    """Return a reader for JSON calls that also accepts the custom form's own keys for the name and the arguments."""
 
     def read(body: str) -> list[ParsedCall]:
         return [_with_keys(call, form) for call in read_bare_json(body)]

@@ -150,7 +150,7 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
             head = text[at : at + len(prefix)]
             if head == prefix:
                 at += len(prefix)
-            elif prefix.startswith(head) and not final:  # The text ends within a prefix.
+            elif prefix.startswith(head) and not final:  # The text ends within the prefix.
                 return "more"
     name = NAME.match(text, at)
     if name is None:

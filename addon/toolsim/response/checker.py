@@ -32,8 +32,8 @@ seconds.
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Additional time for the checks of strict tools when the budget is exhausted, in seconds. In the worst case, this
-delays other exchanges by 40 ms, once.
+"""Additional time for the checks of strict tools when the budget is exhausted, in seconds. In the worst case, the
+checks of one answer delay other exchanges by 40 ms.
 """
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
@@ -63,8 +63,8 @@ class SchemaChecker:
                     self._validators[tool.name] = compile_schema(tool.parameters)
                 except SchemaError:  # A strict tool with an unusable schema has already been refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # A schema is compiled only once. The time counts as at most one step, because it may include an
-                # interruption, which cannot be detected during compilation.
+                # A schema is compiled only once. The compilation counts as at most one step, because its time may
+                # include an interruption, which cannot be detected during compilation.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 

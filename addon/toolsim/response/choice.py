@@ -128,7 +128,7 @@ class Choice:
             # The parser reads the empty line, because a call at the end of the message may have to be alone on its
             # lines.
             segments = self._parser.feed(EMPTY_LINE)
-        # The empty line is dropped if there is no text on one of its sides, unless it completed held-back text.
+        # The empty line is dropped if the text before or after it is missing, unless the line completed held-back text.
         if follows or not all(isinstance(segment, str) and segment.isspace() for segment in segments):
             self._take(segments)
         return self._calls.take()
@@ -183,7 +183,7 @@ class Choice:
         return self._calls.take()
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer has failed. Held-back text is emitted, but no second failure."""
+        """End the choice because the answer has failed. Held-back text is emitted, but a second failure is not."""
         if self.sequencer.has_ended:
             return []
         self._drain("length")  # The rest of the text is missing, as if a length limit had cut it off.
@@ -377,7 +377,7 @@ class Choice:
     def _after_call(self, *, broke: bool) -> None:
         """Process the calls that were postponed while a call was being streamed.
 
-        ``broke``: whether that call ended as incomplete. If so, it separates the text before it from the text after it.
+        ``broke``: whether the streamed call ended as incomplete. If so, the text before and after it is separated.
         """
         if broke:
             self.sequencer.interrupt()

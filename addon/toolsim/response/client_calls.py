@@ -149,7 +149,7 @@ class Preview:
         return self._state()
 
     def _string(self) -> str:
-        """Decode the available part of a string that contains the arguments as JSON."""
+        """Decode the part that has arrived so far of the JSON string that contains the arguments."""
         match = _STRING(self._rest)
         assert match is not None
         end = match.end()
@@ -171,7 +171,7 @@ class Preview:
         return text
 
     def _object(self) -> str:
-        """Return the available part of an object that contains the arguments, up to its last brace."""
+        """Return the part that has arrived so far of the object that contains the arguments, up to its last brace."""
         self.tool = self._candidate
         text, at = self._rest, 0
         while at < len(text):
@@ -195,7 +195,7 @@ class Preview:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return the beginning of a block's body that contains the beginning of a call to the tool ``name``."""
+    """Return the beginning of a call to the tool ``name``, written as the beginning of a block's body."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
@@ -228,7 +228,9 @@ class ClientCalls:
         self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # Events that arrived while a call was being streamed (rule 4).
-        self._postponed: list[StructuredCall | JudgedCall] = []  # Calls completed while another was being streamed.
+        self._postponed: list[
+            StructuredCall | JudgedCall
+        ] = []  # Calls completed while another call was being streamed.
         self._open: Preview | None = None  # The preview of the announced call, which has not ended yet.
         self._key: str | None = None  # The key of the announced structured call, or None if the call is in a block.
         self.preview: Preview | None = None
@@ -271,8 +273,8 @@ class ClientCalls:
     def make(self, call: JudgedCall, key: str | None = None) -> CallOutcome:
         """Emit a call that the judge has accepted, unless it exceeds the limit on calls or repeats another call.
 
-        ``key``: the key of a structured call's deltas, which is "" if it arrived without deltas; None for a call in
-        text.
+        ``key``: the key of a structured call's deltas, "" for a structured call that arrived without deltas, or None
+        for a call in text.
         """
         if self.is_exhausted:
             return CallOutcome(end=self.skip(call.tool.name))

@@ -188,7 +188,7 @@ class UndeclaredCall:
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events of the answer, and return the events that can be sent to the client."""
+        """Process the answer's next events, and return the events that can be sent to the client."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:
@@ -225,8 +225,8 @@ class UndeclaredCall:
         return Retry(fault, text, (*self._held, Ended(end.reasons)), end.usage)
 
 
-# Number of characters by which a call that starts over is recognized. This is enough for a tag, or for a brace and a
-# key.
+# Maximum number of characters that are compared to detect that the model has started the call over. This is enough for
+# a tag, or for a brace and a key.
 _MAX_REPEATED = 16
 
 
@@ -267,8 +267,8 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that ``inner`` has held back, because other output has arrived and the answer is not only
-        text.
+        """Return the segments that ``inner`` has held back. Called when output other than text arrives, because the
+        answer then does not consist only of text.
         """
         return self._inner.release()
 

@@ -90,8 +90,8 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "braces": read_braces,
     "gemma": read_gemma,
 }
-"""Functions that parse a complete form, by its kind. Each returns a list of calls, with None for each item that is not
-a call.
+"""For each kind of form, a function that parses a complete form. The function returns a list of calls, with None for
+each item that is not a call.
 """
 
 
@@ -144,8 +144,8 @@ class Form:
     def lacks_end(self) -> bool:
         """Whether the form is complete except for its last bracket, or was cut off while it repeated the same call.
 
-        In both cases, all arguments are complete. A list that was cut off is not complete, because it might also lack
-        another call.
+        In both cases, all arguments are complete. Any other list that was cut off is incomplete, because it might also
+        lack another call.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends

@@ -64,7 +64,7 @@ class JsonAnswer:
         """The retry for an invalid answer. Its ``otherwise`` is the error that the client receives without a retry."""
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events of the answer, and return the events that can be sent to the client."""
+        """Process the answer's next events, and return the events that can be sent to the client."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:

@@ -371,8 +371,8 @@ class Judge:
         return JudgedCall(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
     def _split(self, written: ParsedCall) -> list[ParsedCall]:
-        """Some models write several calls as one call. Return these calls if the schema confirms this; otherwise,
-        return only ``written``.
+        """Split a call that contains the arguments of several calls, if the schema allows this. Otherwise, return only
+        ``written``.
         """
         written = self.named(written)
         tool = self.toolbox.written(written.name).tool

@@ -43,8 +43,8 @@ def misspelled(marker: str) -> frozenset[str]:
 class Spellings:
     """The misspellings of several markers, for lookup at a position in the text or at its end.
 
-    If several markers have the same misspelling, it stands for the first of them. A misspelling is ignored if it is the
-    correct spelling of another marker or of one of the ``others``, or if it does not match ``hint``.
+    If several markers have the same misspelling, it is read as the first of these markers. A misspelling is ignored if
+    it is the correct spelling of another marker or of one of the ``others``, or if it does not match ``hint``.
     """
 
     def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:
@@ -140,7 +140,8 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
     """Return a pattern for opening tags with a name, and a mapping from each spelling of the text before the name to
     the index in ``openers``.
 
-    An ambiguous spelling stands for the last of the ``openers``, because a call has more parameters than names.
+    If several ``openers`` have the same misspelling, it is read as the last of them. That is the opening tag of a
+    parameter, and a call has more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):
@@ -174,7 +175,7 @@ def _joined(marker: str) -> Iterable[str]:
 def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:
     """Return the misspellings of a marker that begin with ``starts`` and end with ``ends``.
 
-    With ``ends``, these include spellings that lack the beginning of the marker.
+    If ``ends`` is not empty, spellings that lack the beginning of the marker are included.
     """
     slips = misspelled(marker) | {marker[-size:] for size in range(3, len(marker)) if ends}
     return (slip for slip in slips if slip.startswith(starts) and slip.endswith(ends))

@@ -444,8 +444,8 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
 def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:
     """Parse a sequence of elements as pairs of name and raw content; return None for any other text.
 
-    Whitespace between elements is allowed. If ``codes`` is given, doubled tags are accepted, and the list is set to the
-    code of this repair.
+    Whitespace between elements is allowed. If ``codes`` is given, doubled tags are accepted, and the code of this
+    repair is stored in ``codes``.
     """
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)
@@ -489,8 +489,10 @@ def unescape(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that ``unescape`` converts back to ``text``. Exception: a text that looks like a CDATA section is
-    returned unchanged, and ``unescape`` returns the content of the section.
+    """Return text that ``unescape`` converts back to ``text``.
+
+    However, text that looks like a CDATA section is returned unchanged, and ``unescape`` would return only the content
+    of the section.
     """
     return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
 

@@ -53,7 +53,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         self._tail = ""  # The text after the held-back blocks.
         self._closing = _MARK  # A pattern for the backticks that would close the inline code.
         self._bare: Block | None = None  # A block that counts as a call only if it stands alone; None if there is none.
-        self._space = ""  # The whitespace after ``_bare``.
+        self._space = ""  # The whitespace after the block in ``_bare``.
 
     @property
     def in_block(self) -> bool:
@@ -110,7 +110,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return out
 
     def _alone(self, segments: Iterable[TaggedSegment]) -> Iterator[TaggedSegment]:
-        """Yield the segments. Blocks that count only if they stand alone are yielded as text if they do not (rule
+        """Yield the segments. A block that counts as a call only if it stands alone is otherwise yielded as text (rule
         5).
         """
         for segment in segments:
@@ -140,8 +140,8 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedSegment]:
-        """Return the block that must stand alone, if any, and the text after it. It stands alone, so it counts as a
-        call.
+        """Return the block that must stand alone, if any, and the text after the block. The block does stand alone, so
+        it counts as a call.
         """
         if self._bare is None:
             return []
@@ -242,7 +242,7 @@ class _Line:
         self._is_blank = False
 
     def close_mark(self) -> None:
-        """Forget the unpaired backticks, because they have been paired or can no longer be paired."""
+        """Forget the opening backticks, because they have been paired or can no longer be paired."""
         self._open = self._run = 0
 
     def _end_run(self) -> None:
@@ -262,7 +262,7 @@ def tagged_calls(
     keeps_unread: bool = False,
     count_lost: Callable[[], None] = lambda: None,
 ) -> Quotation:
-    """Return the parser for tagged calls that a plan requires. The other arguments are those of ``Sentinel``."""
+    """Return the parser for tagged calls that a plan requires. The other arguments are passed to ``Sentinel``."""
     sentinel = Sentinel(
         plan.policy.sentinel,
         use_tool=plan.policy.use_tool,

@@ -84,7 +84,7 @@ class RepairedJson:
     end: int
     """The position in the original text at which the repaired JSON ends."""
     codes: tuple[str, ...]
-    """The code of each kind of slip that was repaired, once."""
+    """The codes of the slips that were repaired, without duplicates."""
 
 
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
@@ -221,7 +221,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 def _run_together(name: str) -> list[str]:
     """Return the tool names that may be meant by a name with a prefix but no separators, such as ``functionsexec12``.
 
-    The last digits can be the number of the call rather than part of the name.
+    The last digits may be the number of the call rather than part of the name.
     """
     prefix = _PREFIX.match(name)
     inner = "" if prefix is None else name[prefix.end() :]

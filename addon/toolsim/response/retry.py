@@ -32,7 +32,7 @@ CUT_OFF = "CALL_CUT_OFF"
 NO_CALL = "NO_CALL"
 EMPTY_ANSWER = "EMPTY_ANSWER"
 SECOND_OPINION = "SECOND_OPINION"
-"""The fault of a call that the model does not confirm when it is asked whether it meant the call
+"""The code of this fault: the model was asked whether it meant a call, and did not confirm the call
 (``rounds/opinion.py``).
 """
 
@@ -75,8 +75,8 @@ class Retry:
     words: str
     """The text that the model wrote before the ``fault``."""
     otherwise: tuple[ClientEvent, ...]
-    """The events for the client if there is no retry, including the end without the token counts. If an earlier round
-    made a call, ``rounds/merge.py`` changes the reason for the end.
+    """The events for the client if there is no retry. The last event is the end of the answer, without token counts. If
+    an earlier round made a call, ``rounds/merge.py`` changes the reason for the end.
     """
     usage: Usage | None = None
     """The token counts of the answer, if known."""

@@ -89,7 +89,7 @@ class RetryingChoice(Choice):
         return super().recover()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process the text that the parser has held back until the end, unless it contains a call with a fault."""
+        """Process the text that the parser still holds back when the text ends, unless it contains a faulty call."""
         was_open, size = parser.in_block, parser.open_size
         segments = parser.finish(cut=reason == "length")
         # Only the open block is part of the call that the model continues, so text before the block is emitted.

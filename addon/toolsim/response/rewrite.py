@@ -169,7 +169,7 @@ class ResponseRewriter:
                 return
 
     def proceed(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Write the events of a retry to an answer that waits for it. The last event must be ``Ended`` or
+        """Write the events of the retry to an answer that waits for one. The last event must be ``Ended`` or
         ``Failed``.
         """
         if self.waits is not None and events and isinstance(events[-1], Ended | Failed):
@@ -231,7 +231,7 @@ class ResponseRewriter:
     # -- from the backend's bytes to events for the client
 
     def events(self, data: bytes) -> Iterator[list[ClientEvent]]:
-        """Yield the events that the client receives for ``data``, in steps as in ``steps``."""
+        """Yield the events that the client receives for ``data``, in the same steps as ``steps``."""
         if data and self._stream is None:
             self._body.append(data)
             return

@@ -178,8 +178,8 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return [*held, *self._inner.release()]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether to hold back ``text``. None means that ``text`` is returned immediately, but that later text
-        can still be held back.
+        """Return whether to hold back ``text``. None means that ``text`` is returned immediately, but later text may
+        still be held back.
         """
         raise NotImplementedError
 

@@ -326,9 +326,9 @@ class Sentinel:
             self._open(match[0], without_space(match[0]))
 
     def _misspelled(self, stop: int) -> tuple[int, str] | None:
-        """Return the position of a misspelled tag that opens a block before ``stop``, and its spelling (rule 15).
+        """Find the first misspelled opening tag before ``stop`` (rule 15). Return its position and its spelling.
 
-        The spelling is "" if more text is needed. Returns None if there is no such tag.
+        The spelling is "" if more text is needed. Returns None if there is no misspelled opening tag.
         """
         text, spellings = self._text, self._tags.misspelled
         marks = [found.start() for found in _LINE_MARK.finditer(text, self._pos + 1, stop)]
@@ -759,8 +759,9 @@ class Sentinel:
 
 
 class LostCalls:
-    """Finds an opening tag that is followed by its closing tag, with no body in between (rule 12). ``count``: called
-    for each.
+    """Finds lost calls: opening tags that are followed by their closing tag, with no body in between (rule 12).
+
+    ``count``: called for each lost call.
     """
 
     def __init__(self, count: Callable[[], None]) -> None:

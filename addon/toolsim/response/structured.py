@@ -147,8 +147,8 @@ class StructuredCalls:
         return without_leftovers(arguments, tool) if may_change else None
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
-        """Return the tool that a structured call names before its arguments have arrived, or None if the call cannot be
-        announced to the client.
+        """Return the tool named in a structured call whose arguments have not arrived yet, or None if the call cannot
+        be announced to the client.
         """
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
         # A misspelled name is accepted only if the arguments match, and these have not arrived yet.
@@ -171,8 +171,8 @@ class ClientItems:
         self._withheld: set[str] = set()  # The keys of announced items that the client does not receive.
 
     def take(self, event: HostedEvent) -> HostedEvent | StructuredCall | None:
-        """Return the event if the client receives it. Otherwise, return the call to be judged instead of its item, or
-        None.
+        """Return the event if the client receives it. Otherwise, return the call that the event's item represents, or
+        None if the item is not complete yet.
         """
         if isinstance(event, HostedProgress):
             return None if event.key in self._withheld else event
@@ -184,7 +184,7 @@ class ClientItems:
         return self._call(event.item) or event
 
     def _call(self, item: Mapping[str, Any]) -> StructuredCall | None:
-        """Return the call that an item represents if the client must not receive the item, otherwise None."""
+        """Convert an item that the client must not receive to a call. Return None for any other item."""
         kind = string(item.get("type"))
         if kind == "computer_call" and self._toolbox.excludes(_COMPUTER):
             return StructuredCall(_COMPUTER[0], json.dumps(item.get("action")))

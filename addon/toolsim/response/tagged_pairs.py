@@ -86,7 +86,7 @@ class _Values:
     terms).
 
     ``opener``: matches an opener. ``mark``: matches half of an opener, or any other marker of the form. ``nested``:
-    matches an opener inside a value, which is data together with its closer. ``close``: matches a closer. ``last``:
+    matches an opener inside a value. Together with its closer, it is data. ``close``: matches a closer. ``last``:
     matches text that can follow the last pair of a call. ``bounds``: matches text, other than an opener, that ends a
     value without a closer.
     """

@@ -68,7 +68,7 @@ class Tags:
     a first character at the end of the text.
     """
     beginnings: frozenset[str]
-    """All incomplete beginnings of opening tags."""
+    """All incomplete beginnings of opening tags, such as ``<tool_c``."""
     ours: frozenset[str]
     """toolsim's own opening tags."""
     ours_end: str
@@ -82,7 +82,7 @@ class Tags:
     first: re.Pattern[str]
     """A pattern for the first characters of tags."""
     is_usual: bool
-    """Whether custom forms add no characters to ``first``."""
+    """Whether ``first`` is the usual pattern, because all markers of custom forms begin with the usual characters."""
 
 
 @lru_cache(maxsize=16)
@@ -269,7 +269,7 @@ def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
     ):
         return MORE
     foreign = next((end for end in _FOREIGN_ENDS if text.startswith(end, at)), "")
-    # gpt-oss ends every message with such a token, not only calls.
+    # gpt-oss ends every message, not only calls, with an end-of-turn token.
     if not foreign or foreign == closing or (closing == "<|call|>" and foreign in TURN_ENDS):
         return 0
     after = at + len(foreign)

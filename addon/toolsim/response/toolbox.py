@@ -87,7 +87,7 @@ class Toolbox:
         return self._tools[name]
 
     def written(self, name: str | None) -> Lookup:
-        """Look up a name in the model's text. None stands for a name that could not be read."""
+        """Look up a name that the model wrote in its text. None means that the name could not be read."""
         if name is None:
             return Lookup()
         if name in self._tools:
@@ -99,7 +99,7 @@ class Toolbox:
         return self.written(name).tool is not None
 
     def called(self, name: str, namespace: str | None) -> Lookup:
-        """Look up the name in a structured call from the backend."""
+        """Look up the name of a tool in a structured call from the backend."""
         whole = f"{namespace}__{name}" if namespace else name
         if not namespace and name in self._tools:
             return Lookup(self._tools[name])
@@ -130,7 +130,9 @@ class Toolbox:
         return Lookup(may_pass=may_pass and self._is_unlimited and not self._resembles_masked(spelled, *names))
 
     def _resembles_masked(self, *names: str) -> bool:
-        """Return whether any of the names is a misspelling of a masked name, even if it also resembles other names."""
+        """Return whether any of ``names`` is a misspelling of a masked tool's name, even if it also resembles the name
+        of another tool.
+        """
         masked = [(name, "") for name in self._withheld]
         return any(fit_name(name, masked) is not None for name in names)
 
@@ -144,7 +146,7 @@ def _spellings(tool: Tool) -> tuple[str, ...]:
 
 
 def _endings(name: str) -> Iterator[str]:
-    """Yield the names that ``_spellings`` would return for a tool of which only the model's name is known."""
+    """Yield the names that ``_spellings`` might return for the tool that the model knows as ``name``."""
     yield name
     head, separator, rest = name.partition("__")
     while separator:

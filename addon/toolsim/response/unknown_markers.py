@@ -49,8 +49,8 @@ _STRAY_END = re.compile(
     rf"(?:[\]}})>[\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
-"""A pattern for a closing marker, or the second half of one, that directly follows other text at the end. In a
-sentence, a space would precede the marker.
+"""A pattern for text that ends with a closing marker, or with the second half of a closing marker, directly after other
+characters. In a sentence, a space would precede the marker.
 """
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")

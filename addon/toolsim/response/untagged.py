@@ -195,7 +195,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._before = ""  # The last characters of the emitted text.
         self._is_over = False  # Whether an end-of-turn token or a repeated block has ended the answer (rule 14).
         self._bodies: set[int] = set()  # Hashes of the bodies of all tagged blocks so far.
-        self._has_surplus = False  # Whether a surplus marker has followed the last block, such as a second closing tag.
+        self._has_surplus = (
+            False  # Whether a surplus marker, such as a second closing tag, has followed the last block.
+        )
         self._is_behind_block = False  # Whether the last visible output was a tagged block.
         self._in_example = False  # Whether the current code fence shows an example with tagged blocks (rule 11).
         self._is_in_fragments = False  # Whether the last segment was a ``Fragment`` of a tagged block.
@@ -631,7 +633,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
                 ends.append(segment[-MAX_SENTENCE:])
                 size += len(segment)
             elif not isinstance(segment, Fragment) and not (isinstance(segment, FenceMark) and segment.opening):
-                break  # Fragments are only previews, and markers before the next block do not separate the text.
+                break  # A ``Fragment`` is only a preview, and an opening ``FenceMark`` belongs to the next block.
         else:
             ends.append(self._before)
         return "".join(reversed(ends))[-MAX_SENTENCE:]

@@ -224,7 +224,7 @@ class ElementTypes:
         if bare == "null" and "null" in types and conforms(schema, None):
             return Json("null", None)
         value = read_value(_BARE_WORDS.get(bare, bare))
-        # JSON is preferred if the schema lists types without "string". A check that is out of time counts as a
+        # JSON is preferred if the schema lists types, but not "string". A check that runs out of time counts as a
         # mismatch.
         if types and "string" not in types:
             if value is not None and conforms(schema, value.value):

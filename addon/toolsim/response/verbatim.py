@@ -84,7 +84,7 @@ class VerbatimRewriter(ResponseRewriter):
         return self._rewritten(super().abandon(error))
 
     def _rewritten(self, frames: list[bytes]) -> list[bytes]:
-        """Return the rewritten answer instead of the backend's bytes, from its beginning to the latest ``frames``.
+        """Return the rewritten answer, from its beginning to the latest ``frames``, instead of the backend's bytes.
 
         If the client has already received some of the bytes, return only the error event (rule 2).
         """

@@ -78,6 +78,6 @@ class Accepted:
 
     call: JudgedCall
     form: str
-    """The code of the call's form, which the report includes if the call is made."""
+    """The code of the call form. The report includes this code if the call is made."""
     is_quoted: bool = False
     """Whether a tool's output contains the call. If so, the call is text at any position."""

@@ -38,8 +38,8 @@ per kilobyte.
 """
 
 _MAX_UNDECLARED = 16
-"""Maximum number of references that lead to a value under an unknown keyword, which is not certainly a schema. Each of
-these values is checked separately.
+"""Maximum number of references to values under unknown keywords. It is not certain that these values are schemas, so
+each of them is checked separately.
 """
 
 

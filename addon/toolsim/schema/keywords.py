@@ -1,7 +1,7 @@
 """Replacements for some of jsonschema's keywords.
 
 Some of jsonschema's implementations search for a pattern without a time limit, compare all pairs of items, or divide
-floats. Others visit the members of a value one by one without checking the clock. Their replacements do check it,
+floats. Others visit the members of a value one by one without checking the clock. The replacements check the clock,
 because a value can have many members.
 
 Each public function implements the keyword of the same name in camel case, and yields the errors that it finds.

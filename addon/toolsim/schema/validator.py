@@ -26,7 +26,7 @@ value.
 """
 
 PATTERN_SHARE = 1 / 3
-"""Part of a check's budget that is available to all its pattern searches. A typical search takes microseconds."""
+"""Fraction of a check's budget that all pattern searches together can use. A typical search takes microseconds."""
 
 STEP_SECONDS = 0.003
 """Maximum time counted between two readings of the clock, in seconds. The longest step without delays puts a value of
@@ -34,8 +34,8 @@ STEP_SECONDS = 0.003
 """
 
 _MEMBERS = 16
-"""Number of members for which the clock is read once. A reading takes 0.3 µs, which is as long as the check of a small
-member.
+"""Number of members after which the clock is read again. A reading takes 0.3 µs, which is as long as the check of a
+small member.
 """
 
 

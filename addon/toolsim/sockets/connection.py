@@ -101,7 +101,7 @@ class SocketConnection:
         self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The answer in progress in each lane.
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: deque[str] = deque()  # Errors that wait to be sent to the client.
-        self._errors_size = 0  # Total length of these errors, in characters.
+        self._errors_size = 0  # Total length of the errors that wait, in characters.
         self._sending_errors: set[asyncio.Task[None]] = set()
         self._is_sending_errors = False
         self._is_stopping = False

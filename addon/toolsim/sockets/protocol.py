@@ -81,8 +81,8 @@ _NO_STEERING = "Steering is not supported: cancel the response, or send the inpu
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
-"""Matches this member in the JSON text of an event. It never matches inside a string, where the quotes would be
-escaped.
+"""Matches a ``previous_response_id`` of null in the JSON text of an event. It never matches inside a string, where the
+quotes would be escaped.
 """
 
 
@@ -277,8 +277,8 @@ class RecentTurns:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # The IDs of the responses, oldest first. Some of them can be missing from the cache, if other owners needed the
-        # space.
+        # The IDs of the remembered responses, oldest first. Some of these responses may be missing from the cache
+        # because other clients needed the space.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:

@@ -35,7 +35,7 @@ SILENT_SECONDS = 600.0
 UNUSED_SECONDS = 3600.0
 """Timeout, in seconds, of a connection without a request. OpenAI uses the same timeout."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
-"""Maximum number of remembered conversations of all connections, and their maximum total size in bytes."""
+"""Maximum number of remembered conversations across all connections, and their maximum total size in bytes."""
 STOP_SECONDS = 2.0
 """Timeout, in seconds, for a client to read errors when the proxy shuts down. Reading the close frame then has the same
 timeout.
@@ -55,7 +55,7 @@ class SocketServer:
         self._counts: Counter[str] = Counter()  # Number of open connections per owner.
         self.has_store = has_store
         self.memory = FairCache[Context](MEMORY_COUNT, MEMORY_BYTES)
-        """The remembered conversations of all connections."""
+        """The conversations that are remembered across all connections."""
         self._expected: dict[str, tuple[ClientUpgrade, int]] = {}
         self._open: set[_Handler] = set()
         self._server: asyncio.Task[asyncio.Server] | None = None

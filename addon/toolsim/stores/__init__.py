@@ -9,7 +9,7 @@ The core imports only the first two modules. It imports the module of a store on
 ``plugins.py``).
 
 A store is independent of any API. It contains records. Each record has a value and, if it continues another record,
-this record's ID. It can also have other names under which it can be found.
+the ID of that other record. A record can also have other names under which it can be found.
 
 1. *Partitions.* Each caller specifies a partition, and sees only the records in it.
 2. *Atomicity.* Readers see either all of the records written by one ``put`` or none, even after a crash.

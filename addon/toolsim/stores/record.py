@@ -39,8 +39,8 @@ class Record:
     parent: str = ""
     """The ID of the record that this record continues, or "" if it continues none."""
     names: tuple[str, ...] = ()
-    """Other names under which the record can be found. If several records have the same name, it refers to the latest
-    one.
+    """Other names under which the record can be found. If several records have the same name, the name refers to the
+    latest of these records.
     """
     version: int = 0
     """The number of times a value was written under this ID, starting at 1."""

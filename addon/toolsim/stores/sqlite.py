@@ -320,8 +320,8 @@ class SqliteStore:
             largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
             (partition, records), *others = largest
             # Several records are deleted at once only if the partition keeps the largest share. Otherwise, they are
-            # deleted one at a time, because after each deletion, the size can be low enough, or another share can be
-            # the largest.
+            # deleted one at a time, because after each deletion, the size may be low enough, or another partition may
+            # have the largest share.
             many = max(1, min(over, records - others[0][1] if others else over))
             old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
             evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
@@ -518,7 +518,7 @@ def _make(path: Path) -> None:
 
 
 def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record | None]]:
-    """Yield the value of the first column, and the record, for each group of rows with the same value there.
+    """Yield the value of the first column, and the record, for each group of rows with the same first value.
 
     The other columns of each row are ``_RECORD``. If a record's value is stored in parts, there is one row per part. If
     a part is missing, None is yielded instead of the record.
