@@ -60,7 +60,7 @@ class Lease:
         return _named(self.name, f"{self.state} {self.token}".encode())
 
     def over(self) -> Record:
-        """Return the record with which this lease's record is replaced when the answer ends."""
+        """Return the record that replaces this lease's record when the answer ends."""
         return _named(self.name, f"{_OVER} {self.token}".encode())
 
 

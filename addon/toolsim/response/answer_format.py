@@ -121,8 +121,8 @@ class HeldAnswer(TextBuffer[Parser]):
         self._left = limit
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the remaining segments at the end of the text. If the answer does not match the requested format, they
-        end with a ``BrokenCall`` that contains the mismatch.
+        """Return the remaining segments at the end of the text. If the answer does not match the requested format, the
+        last segment is a ``BrokenCall`` that contains the mismatch.
         """
         # A call that the model did not finish is reported separately, and has its own retry.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0

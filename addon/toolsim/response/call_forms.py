@@ -101,7 +101,7 @@ class CallForm:
     def may_slip(self, text: str, at: int) -> bool:
         """Return whether the body at ``at`` might begin with a misspelled marker.
 
-        This quick check often avoids compiling the pattern from ``misspelled``, which is slow.
+        This quick check often avoids the slow compilation of the pattern from ``misspelled``.
         """
         return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
@@ -510,7 +510,7 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
     """Parse a body in any of the call forms. The result contains at least one call. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
-    # The body can be empty. The closing tag is appended so that an empty body also matches one of the forms.
+    # The body may be empty. The closing tag is appended so that an empty body also matches one of the forms.
     is_behind = not start or "\n" in body[:start]
     row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)

@@ -25,8 +25,8 @@ BUDGET_SECONDS = 0.015
 """Initial time budget for all schema checks of an answer, in seconds. It is enough for arguments with 10,000 values."""
 
 PATIENT_SECONDS = 1.0
-"""Time budget for all schema checks of an answer in a separate process, where they do not delay other exchanges, in
-seconds.
+"""Time budget, in seconds, for all schema checks of an answer if the checks run in a separate process, where they do
+not delay other exchanges.
 """
 
 _REFILL = 0.25

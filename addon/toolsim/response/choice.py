@@ -208,7 +208,7 @@ class Choice:
                     self._calls.fragment(segment.text)
                 case Block() | Oversize():
                     is_announced = isinstance(segment, Block) and self._calls.streams(segment.body)
-                    # One verdict may end the choice. Later verdicts are then skipped, and the log reports them as
+                    # Any verdict may end the choice. Later verdicts are then skipped, and the log reports them as
                     # skipped.
                     with self._reported(segment.raw) as outcomes:
                         verdicts = self._judge.block(segment, is_announced=is_announced)
@@ -377,7 +377,8 @@ class Choice:
     def _after_call(self, *, broke: bool) -> None:
         """Process the calls that were postponed while a call was being streamed.
 
-        ``broke``: whether the streamed call ended as incomplete. If so, the text before and after it is separated.
+        ``broke``: whether the streamed call ended as incomplete. If so, this call separates the text before it from the
+        text after it.
         """
         if broke:
             self.sequencer.interrupt()

@@ -206,7 +206,7 @@ class CallOutcome:
     made: bool = False
     """Whether the call was emitted."""
     broke: bool = False
-    """Whether the call differs from the call that was announced, which has ended as incomplete (rule 3)."""
+    """Whether the call differs from the announced call, so that the announced call has ended as incomplete (rule 3)."""
     end: str = ""
     """The reason why the call ends the turn, or "" if the turn continues."""
 
@@ -394,8 +394,8 @@ class ClientCalls:
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-    """Yield the events, with adjacent text deltas joined. Otherwise, a long answer could have a hundred thousand of
-    them.
+    """Yield the events, with adjacent text deltas joined. Otherwise, a long answer could contain a hundred thousand
+    text deltas.
     """
     for kind, same in groupby(events, type):
         if kind is TextDelta:

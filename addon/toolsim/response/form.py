@@ -75,7 +75,7 @@ _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Characters after which a string, a word or a bracket can begin.
 _OPENERS = frozenset("{[(,:=")
-# What a bracket can contain: the keys of a call, calls, calls in call syntax, or any data. ``_OUTERMOST`` means
+# The possible contents of a bracket: the keys of a call, calls, calls in call syntax, or any data. ``_OUTERMOST`` means
 # that no bracket is open.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
@@ -103,8 +103,7 @@ class Form:
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        # The character at which reading begins. The text before this bracket is skipped, because the caller has already
-        # read it.
+        # The bracket at which reading begins. The caller has already read the text before this bracket.
         self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
         if kind == "functools":
             kind = "json"
@@ -352,7 +351,7 @@ class Form:
         return True
 
     def _may_open(self) -> bool:
-        """Return whether a value can begin here. In an object, a key must precede it."""
+        """Return whether a value can begin here. In an object, a key must precede the value."""
         return self._last in _OPENERS and not (self._stack[-1][0] == "}" and self._last in "{,")
 
     def _begin(self) -> bool:

@@ -113,7 +113,7 @@ def _read(body: str) -> list[ParsedCall]:
 
 
 class _Reader:
-    """Parses the members of one call. ``codes`` and ``lossy_repairs`` contain the codes of its repairs."""
+    """Parses the members of one call. ``codes`` and ``lossy_repairs`` contain the codes of the call's repairs."""
 
     def __init__(self, text: str) -> None:
         self._text = text

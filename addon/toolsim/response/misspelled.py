@@ -148,7 +148,7 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
         means |= dict.fromkeys((*_kept(before, "", before[-1]), *_joined(before)), place)
     means |= {before: place for place, (before, _) in enumerate(openers)}
     after = openers[0][1]
-    # Other attributes can follow a quoted name. They do not belong to the value, and neither does text before a ">" on
+    # Other attributes may follow a quoted name. They do not belong to the value, and neither does text before a ">" on
     # the same line.
     end = (
         rf"(?:\s{{0,4}}/?{after}|(?=\s*\n))"

@@ -57,7 +57,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
     """Return a reader for calls that consist of a name and a JSON object.
 
     ``head``: a pattern for the text before the object, with one group for the name. ``end``: the marker after the
-    object. The marker can be doubled, or missing at the end of the body. ``others``: the other markers of the call
+    object. The marker may be doubled, or missing at the end of the body. ``others``: the other markers of the call
     form. If a body cannot be parsed, its misspelled markers are corrected, and it is parsed again.
 
     The reader returns at least one call. Text that cannot be parsed becomes one broken call at the end.
@@ -110,7 +110,7 @@ _read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(
 
 
 def read_braces(text: str) -> list[ParsedCall]:
-    """Parse a call by a Mistral, Kimi or gpt-oss model from which the server has removed the markers."""
+    """Parse a call by a Mistral, Kimi or gpt-oss model if the server has removed the call's markers."""
     return _read_markless(text) if text.lstrip().startswith("commentary to=") else read_mistral(text)
 
 

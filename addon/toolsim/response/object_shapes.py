@@ -52,7 +52,7 @@ _MAX_LENGTH = 4096
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
     """Return the calls that one object represents. Usually, this is only ``call`` itself.
 
-    ``marked``: whether the object is in a tagged block, in which case the arguments can be empty.
+    ``marked``: whether the object is in a tagged block, in which case the arguments may be empty.
     """
     inner = call.unknown
     if call.broken or not inner or call.given is not None:

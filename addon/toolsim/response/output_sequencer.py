@@ -150,7 +150,7 @@ class OutputSequencer:
     # -- other events
 
     def item(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
-        """Emit an item that is neither text nor a call. A refusal after a call can end the turn instead (rule 3)."""
+        """Emit an item that is neither text nor a call. A refusal after a call may end the turn instead (rule 3)."""
         if isinstance(event, RefusalDelta) and self._has_called and self._stops:
             self._stop("refusal after tools")
             return

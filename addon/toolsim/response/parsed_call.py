@@ -356,7 +356,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # An object can have two keys for the tool's name, because one of them may be a parameter.
+    # An object may have two keys for the tool's name, because one of them may be a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)

@@ -184,8 +184,8 @@ class CodeFence:
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
         """Return the end of the text that can be emitted, and whether the fence ends there.
 
-        The rest of the text must be read again together with the next chunk. If the text is ``final``, there is no
-        rest.
+        The rest of the text must be read again together with the next chunk. If the text is ``final``, nothing has
+        to be read again.
         """
         while pos < len(text):
             if self._place == "info":

@@ -184,8 +184,8 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return []
 
     def _release(self, held: list[TaggedSegment], read: int) -> list[TaggedSegment]:
-        """Return the ``held`` segments and the text after them, whose first ``read`` characters have already been
-        processed.
+        """Return the ``held`` segments and the text after them. The first ``read`` characters of this text have already
+        been processed.
         """
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()

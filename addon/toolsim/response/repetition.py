@@ -42,7 +42,7 @@ class RepetitionDetector:
         self.times = self.first_end = 0
 
     def take(self, item: str, end: int) -> None:
-        """Process the next item of the list, which ends at position ``end``. Separators before the item are skipped."""
+        """Process the list's next item, which ends at position ``end``. Separators before the item are skipped."""
         item = item.lstrip(_BETWEEN)
         if item == self._item:
             self.times += 1

@@ -55,8 +55,8 @@ class Fault:
     arguments: str = ""
     """The arguments of a call to ``find_tools``."""
     otherwise: tuple[ClientEvent, ...] = ()
-    """The events for the client if there is no retry. Unless they end with a failure, the answer then ends with the
-    reason ``finish``.
+    """The events for the client if there is no retry. If these events do not end with a failure, the answer ends
+    for the reason ``finish``.
     """
     finish: FinishReason = "stop"
 
@@ -69,7 +69,7 @@ def retry_error(fault: Fault) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A retry, which the caller can request or replace by ``otherwise``."""
+    """A possible retry. The caller either requests it, or sends the events in ``otherwise`` instead."""
 
     fault: Fault
     words: str

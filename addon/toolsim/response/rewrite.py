@@ -62,7 +62,7 @@ _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 # Possible first characters of a call to an undeclared tool, or of a list or fence with such calls.
 _CALL_STARTS = ("{", "[", "`", "<")
-# Retries for these reasons do not affect how calls are emitted, so calls need not be held back for them.
+# The faults whose retries do not affect how calls are emitted. Calls need not be held back because of these faults.
 _IN_WORDS = frozenset({SECOND_OPINION})
 
 
@@ -217,7 +217,7 @@ class ResponseRewriter:
             self._stream = None
 
     def replanned(self, plan: Plan) -> ResponseRewriter:
-        """Return a rewriter for the answer to another request, which continues the output to the client."""
+        """Return a rewriter for the answer to another request. The new rewriter continues the output to the client."""
         return ResponseRewriter(
             plan,
             self._report,

@@ -454,7 +454,7 @@ class Sentinel:
     def state_json(self) -> None:
         """Process a JSON body, tracking only strings and brackets (rules 3 and 6)."""
         text = self._text
-        # The text can extend far beyond ``limit``, and text beyond the limit would be read again as prose.
+        # The text may extend far beyond ``limit``, and text beyond the limit would be read again as prose.
         stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:

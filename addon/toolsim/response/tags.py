@@ -123,7 +123,8 @@ def _second(tags: Iterable[str], first: str) -> str:
 
 
 def _either(angled: list[str], squared: list[str]) -> str:
-    # All these tags begin with "<". It is written only once, because most "<" in the text do not begin a tag.
+    # All tags in ``angled`` begin with "<". The pattern contains this "<" only once, because most "<" in the text do
+    # not begin a tag.
     within = (
         re.escape(tag[1:]).replace(r"\|>", rf"\|>{_INNER_SPACE}").replace("<", f"{_INNER_SPACE}<") for tag in angled
     )

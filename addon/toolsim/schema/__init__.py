@@ -5,8 +5,8 @@ The schema comes from a client, the value comes from a model, and toolsim proces
 1. No schema is fetched from a URL. Every reference is resolved within the schema when the schema is compiled.
 2. No check takes longer than its time budget. If the search for a pattern takes too long, it is abandoned and counts as
    a match.
-3. The size of a pattern is measured before compilation, because a short pattern with nested repeats can need gigabytes of
-   memory.
+3. The size of a pattern is measured before compilation, because a short pattern with nested repeats can need gigabytes
+   of memory.
 4. If a check raises an exception (recursion, overflow), its result is undecided. The exception does not propagate.
 
 ``wellformed`` checks a schema, ``compile`` decides whether it can be used, and ``build`` turns it into a ``Validator``,

@@ -25,7 +25,7 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""Maximum number of members for which jsonschema determines whether they have been evaluated by other keywords. It
+"""Maximum number of members for which jsonschema determines whether other keywords have evaluated them. jsonschema
 compares all members with each other, which takes a minute for an array of 200 kB. A check of a larger value is
 undecided.
 """

@@ -1,4 +1,4 @@
-"""Measures the size of clients' regular expressions before compiling them, and searches for them within a time
+"""Measures the size of clients' regular expressions before compiling them, and searches text with them within a time
 budget.
 """
 

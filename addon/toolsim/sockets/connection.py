@@ -54,7 +54,7 @@ class PendingResponse(Protocol):
     """
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the head of the response, unless the request fails before, and then the parts of the body."""
+        """Yield the head of the response, and then the parts of the body. Yield nothing if the request fails early."""
 
     async def leave(self) -> None:
         """Disconnect from the backend, which stops the model."""
@@ -268,7 +268,7 @@ class SocketConnection:
     async def _deliver(self, answer: SocketAnswer, data: bytes, pace: TimeSlice) -> None:
         """Send the messages for a part of the HTTP response.
 
-        Other tasks can run between the messages, because a part can contain thousands of events.
+        Other tasks can run between the messages, because a part may contain thousands of events.
         """
         for messages in answer.feed(data):
             if answer.is_over:

@@ -99,7 +99,7 @@ class ClientMessage:
     response_id: str = ""
     """The ID of the response to cancel, or "" for the answer in progress in this lane."""
     refusal: str = ""
-    """The event with which a ``response.steer`` message is rejected."""
+    """The event that rejects a ``response.steer`` message."""
 
 
 class BadMessage(Exception):
@@ -364,7 +364,7 @@ def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def prepared(body: Mapping[str, Any]) -> bytes:
-    """Return the stream of events with which a request with ``generate: false`` is answered."""
+    """Return the stream of events that answers a request with ``generate: false``."""
     writer = ResponsesWriter(replace(answer_form(body), stream=True))
     nothing = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
     return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))
@@ -421,7 +421,7 @@ class SocketAnswer:
         return _in_lane(dump({"type": "response.failed", "response": response, "sequence_number": 0}), self._lane)
 
     def _event(self, sse: ServerSentEvent) -> list[str]:
-        """Return the messages for an event. The list can be empty."""
+        """Return the messages for an event. The list may be empty."""
         data = sse.data
         if not self.is_over and sse.has_too_many and isinstance(problem := sse.parsed(), ApiError):
             self.is_over = self.has_failed = True

@@ -51,8 +51,8 @@ _PART_PAUSE_SECONDS = 0.001
 """Pause between writing two parts, in seconds. It lets waiting threads acquire the lock."""
 _SWEPT_AT_ONCE = 200
 _MAX_WRITES = 3
-"""Maximum number of attempts to write a large value. An attempt fails if another process deletes its parts, which can
-happen if the clock jumps.
+"""Maximum number of attempts to write a large value. An attempt fails if another process deletes the parts of the
+value. This can happen if the clock jumps.
 """
 _WRITING_SECONDS = 60.0
 """Timeout for writing all parts of a value, in seconds."""
