@@ -48,7 +48,7 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
     """Return the initial Response of a background answer, and the request to the model.
 
-    The answer from the model is always streamed, because a stream shows that the backend is alive, and because it can be
+    The answer from the model is always streamed, because a stream shows that the backend is alive, and can also be
     stopped at any time. Raises BadRequest if the request is invalid or disables ``store``.
     """
     asked = {key: value for key, value in document.items() if key != "background"}

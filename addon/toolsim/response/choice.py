@@ -272,7 +272,7 @@ class Choice:
         self.sequencer.end_of_text()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process the text that the parser has held back until the end of the text."""
+        """Process the text that the parser still holds back when the text ends."""
         self._take(parser.finish(cut=reason == "length"))
 
     # -- verdicts

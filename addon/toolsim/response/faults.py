@@ -160,7 +160,7 @@ class BrokenCalls(TextBuffer[Parser]):
             return None
         as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
-            # The call is still text for the report, so these verdicts go to a separate report.
+            # The answer's report counts the call as text, so the verdicts go to a separate report.
             for verdict in Judge(plan, Report()).block(block):
                 if not isinstance(verdict, JudgedCall) and verdict.reason in reasons and verdict.expected:
                     return verdict

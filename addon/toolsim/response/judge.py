@@ -141,7 +141,7 @@ class Judge:
         # The last repair corrects the types of the arguments.
         if broken is not None and corrects and (corrected := self._corrected(tool, found)) is not None:
             broken, found = None, corrected
-        # 6. Weak models guess the arguments of a tool instead of looking it up. The guess is replaced by the lookup.
+        # 6. Weak models guess the arguments instead of looking up the tool. The guessed call is replaced by the lookup.
         if broken is not None and (question := self._lookup_instead(tool)) is not None:
             return question
         if broken is not None:
@@ -291,8 +291,8 @@ class Judge:
         self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
-        """Count a lost call. This is text that the model meant as a call, but in which the sentinel did not find a
-        block.
+        """Count a lost call. A lost call is text that the model meant as a call, but in which the sentinel did not find
+        a block.
         """
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 

@@ -19,6 +19,6 @@ def _compiled(pattern: str) -> regex.Pattern[str]:
 def match_at(pattern: str, text: str, at: int, *, final: bool = False) -> regex.Match[str] | None:
     """Return the match at ``at``, or None if the text does not match.
 
-    If the text is not ``final``, the match can be partial, which means that more text is needed to complete it.
+    If the text is not ``final``, the match may be partial, which means that more text is needed to complete it.
     """
     return _compiled(pattern).match(text, at, partial=not final)

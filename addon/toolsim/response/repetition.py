@@ -26,7 +26,7 @@ ENDLESS = 32
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The reason for the end of the answer in the report."""
+"""The reason that the report states for the end of the answer."""
 
 _BETWEEN = "[, \t\r\n"
 

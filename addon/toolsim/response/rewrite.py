@@ -177,7 +177,7 @@ class ResponseRewriter:
         return self._written(events)
 
     def conclude(self) -> list[bytes]:
-        """End an answer that waits for a retry, without a retry."""
+        """End an answer that waits for a retry, because the model will not be retried."""
         assert self.waits is not None
         *text, end = self.waits.otherwise
         if isinstance(end, Failed):

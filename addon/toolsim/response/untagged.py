@@ -454,7 +454,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     def _closing_marker(self) -> int | None:
         """Return the end of the closing marker at this position, or None if there is no closing marker.
 
-        Returns 0 if more text is needed, and waits for it.
+        If more text is needed, wait for it and return 0.
         """
         at = self._at
         if self._mark or at.char not in "<[" or not (self._markers or self._repair):
@@ -518,7 +518,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     def _closing_mark(self) -> int:
         """Return the end of the backticks that close the fence at this position, or 0 if there are none.
 
-        Returns -1 if more text is needed, and waits for it.
+        If more text is needed, wait for it and return -1.
         """
         end = self._at.end_of(MARK)
         if self._at.pos < end == len(self._at.text) and not self._at.is_final:

@@ -20,7 +20,10 @@ _PART_BYTES = 256
 
 
 class Backlog:
-    """Counts the bytes that wait for the client of one connection, and pauses its backends while there are too many."""
+    """Counts the bytes that wait for the client of one connection.
+
+    While too many bytes are waiting, the backends that answer the connection's requests are paused.
+    """
 
     def __init__(self) -> None:
         self._bytes = 0

@@ -34,7 +34,7 @@ class Record:
     """
 
     id: str
-    """The record's ID, which is unique in its partition."""
+    """The ID of the record. It is unique within the record's partition."""
     value: bytes
     parent: str = ""
     """The ID of the record that this record continues, or "" if it continues none."""

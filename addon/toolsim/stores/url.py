@@ -26,7 +26,7 @@ class StoreUrl:
     """The location of a store, and its limits."""
 
     kind: str
-    """The kind of store, which is a key of ``STORES``."""
+    """The kind of store, as a key of ``STORES``."""
     location: str = ""
     """The path of a file or the URL of a server."""
     bounds: StoreLimits = StoreLimits()
