@@ -231,8 +231,8 @@ _MAX_REPEATED = 16
 
 
 class Continuation(ParserWrapper[Parser, list[str]]):
-    """Joins a call that was cut off in an earlier round (``partial_call``) with the text of this round, and passes both
-    to the parser ``inner``.
+    """Joins a call that was cut off in an earlier round (``partial_call``) with the text of this round, and passes the
+    joined text to the parser ``inner``.
 
     A model that is asked to continue a call either continues it or starts over. It has started over if its first
     visible characters match the beginning of the call; text is held back while this is undecided. Whitespace at the

@@ -180,7 +180,7 @@ class OutputSequencer:
             self.state(raw)
 
     def end_message(self) -> bool:
-        """Process the end of a backend message. Return whether an empty line must follow in the client's text (rule 5)."""
+        """Process the end of a backend message. Return whether an empty line must follow in the text (rule 5)."""
         self._ended_in_text = self._ended_in_text or self.is_in_text
         self.interrupt()
         return self._ended_in_text or (self._has_one_text and self._has_spoken)

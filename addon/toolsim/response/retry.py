@@ -32,9 +32,7 @@ CUT_OFF = "CALL_CUT_OFF"
 NO_CALL = "NO_CALL"
 EMPTY_ANSWER = "EMPTY_ANSWER"
 SECOND_OPINION = "SECOND_OPINION"
-"""The code of this fault: the model was asked whether it meant a call, and did not confirm the call
-(``rounds/opinion.py``).
-"""
+"""The code for a call that the model did not confirm when it was asked about the call (``rounds/opinion.py``)."""
 
 CALL_FAULTS = frozenset(
     {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
