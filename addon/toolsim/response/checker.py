@@ -32,8 +32,8 @@ not delay other exchanges.
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Additional time for the checks of strict tools when the budget is exhausted, in seconds. In the worst case, the
-checks of one answer delay other exchanges by 40 ms.
+"""Additional time for the checks of strict tools when the budget is exhausted, in seconds. In the worst case, other
+exchanges wait for 40 ms without a break.
 """
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
