@@ -6,7 +6,8 @@
     body = "json"
     keys = { name = "fn", arguments = "with" }
 
-``call_forms`` reads custom forms like the built-in forms of model families, and ``toolsim_untagged`` controls both.
+``call_forms`` processes custom forms in the same way as the built-in forms of model families, and ``toolsim_untagged``
+controls both kinds.
 """
 
 from __future__ import annotations

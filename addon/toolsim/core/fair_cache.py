@@ -1,4 +1,5 @@
-"""A bounded cache that several owners share. An owner with many values cannot evict the values of owners with few.
+"""A bounded cache that several owners share. An owner with many values cannot evict the values of owners with few
+values.
 
 When the cache is full, it evicts the least recently used values of the owner that has the largest share.
 """

@@ -27,8 +27,8 @@ _LOWER = bytes(range(256)).lower()
 _DROPPED = bytes(code for code in range(128) if not (chr(code).isalnum() or code in _KEPT))
 _UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 _LINE_ENDS = (b"\\n", b"\\r", b"\\t")
-# HTML that displays HTML contains double escapes, such as ``&amp;lt;``. The first entry removes ``amp;``, which turns
-# them into single escapes. The other entries match those.
+# HTML that displays HTML contains double escapes, such as ``&amp;lt;``. Removing the first entry, ``amp;``, turns
+# double escapes into single escapes. The other entries match single escapes.
 _ENTITIES = (b"amp;", b"&lt;", b"&gt;", b"&quot;", b"&apos;", b"&nbsp;", b"&#39;", b"&#34;", b"&#60;", b"&#62;")
 _NUMBERED = re.compile(rb"\n[ \t]*+\d{1,6}(?:\t|\xe2\x86\x92|[|:)])")
 """A pattern for line numbers at the start of a line, as printed by ``cat -n``, ``grep -n`` and editors."""

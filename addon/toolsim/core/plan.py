@@ -66,8 +66,8 @@ class Tool:
     examples: tuple[Mapping[str, Any], ...] = ()
     """Arguments that the client provides as examples (``input_examples``)."""
     encrypted: tuple[str, ...] = ()
-    """Parameters that the client declares as encrypted. Codex treats their values as ciphertext unless the call says
-    otherwise.
+    """Parameters that the client declares as encrypted. Codex treats their values as ciphertext unless they are missing
+    from the call's own list of encrypted parameters.
     """
     deferred: bool = False
     """Whether the schema is shown only after a search has found the tool. Calls are checked against it in any case."""
@@ -323,8 +323,8 @@ class Plan:
     answer_format: Mapping[str, Any] | None = None
     """The format, in the flat shape of ``text.format``, that a text answer must follow, or None for plain text."""
     json_only: bool = False
-    """Whether the answer itself has to be JSON because no tools are offered. A violation then causes a retry or an
-    error.
+    """Whether the answer itself has to be JSON, which is possible only if no tools are offered. An answer that violates
+    the format causes a retry or an error.
     """
     may_retry_json: bool = False
     """Whether a further round can follow an answer that violates ``answer_format``."""
@@ -341,7 +341,7 @@ class Plan:
     after_outputs: bool = False
     """Whether the conversation ends with tool outputs."""
     may_invent: bool = False
-    """Whether to ask the model again, for plain text, if its answer consists only of an undeclared call
+    """Whether to ask the model again, for plain text, if its answer consists only of a call to an undeclared tool
     (``response/faults.py``).
     """
     outputs: Outputs = Outputs()

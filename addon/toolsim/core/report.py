@@ -113,7 +113,7 @@ class Tally:
 
     @property
     def title(self) -> str:
-        """The noun in the plural."""
+        """The plural of ``noun``, used as a title."""
         return f"{self.noun}s"
 
 
@@ -252,9 +252,10 @@ class Report:
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:
-        """Return the fields of the one-line summary: all non-empty fields, whether the answer has calls, and how many.
+        """Return the content of the report's one-line summary: all non-empty fields of the report except the blocks,
+        whether the answer has calls, and the number of calls.
 
-        The summary omits the blocks, which are for the content views and are summarized by other fields.
+        The blocks are omitted because only the content views need them, and because other fields summarize them.
         """
         fields = {key: value for key in _FIELDS if (value := getattr(self, key)) and key != "blocks"}
         for key, value in fields.items():

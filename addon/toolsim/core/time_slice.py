@@ -40,8 +40,8 @@ class TimeSlice:
         self._began, self._busy = now, time.thread_time()
 
     def end(self) -> None:
-        """Suspend the work so that other tasks can run. If the work resumes after less than a pause, it continues its
-        old slice.
+        """Suspend the work so that other tasks can run. If the work resumes before ``PAUSE_SECONDS`` have passed, it
+        continues its old slice.
         """
         taken = time.thread_time() - self._busy
         self._taken = self._taken + taken if taken > _SMALL_SECONDS else 0.0

@@ -84,7 +84,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
 
 
 def _label(tool: Hosted) -> str:
-    """Return the type of a backend-run tool, or the name of a client's own tool if it has one."""
+    """Return the type of a backend-run tool. For a client's own tool, return its name if it has one."""
     kind = string(tool.get("type"))
     return string(tool.get("name")) or kind if kind in ("function", "custom", "namespace") else kind
 

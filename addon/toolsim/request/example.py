@@ -64,7 +64,7 @@ class _Builder:
 
     def _inner(self, schema: Mapping[str, Any]) -> object:
         """Return the schema that a ``$ref`` points to, or the first alternative other than null in an ``anyOf``,
-        ``oneOf`` or ``allOf``. Return None if the schema has neither.
+        ``oneOf`` or ``allOf``. Return None if the schema has none of these keywords.
         """
         reference = schema.get("$ref")
         if isinstance(reference, str):

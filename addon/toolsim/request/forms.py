@@ -69,11 +69,11 @@ class ManifestStyle:
     """
 
     entry: Callable[[Tool, str], str]
-    """Returns the entry for a tool. The second argument is the sentinel's tag."""
+    """A function that returns a tool's entry in the manifest, given the tool and the sentinel's tag."""
     rule: str
     """The rule about when and how to make calls."""
     several: str = ""
-    """The rule about several calls."""
+    """The rule about making several calls in one answer."""
     intro: str = ""
     """The text before the entries of the tools."""
     outro: str = ""
@@ -88,7 +88,7 @@ MAX_TOOL_SETS = 64
 class ToolSet:
     """A set of tools as a cache key. Two keys are equal if they contain identical objects in the same order.
 
-    The key holds references to the tools, so that the IDs are not reused.
+    The key holds references to the tools, so that Python does not reuse their object IDs for other tools.
     """
 
     ids: tuple[int, ...]

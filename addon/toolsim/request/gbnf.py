@@ -164,8 +164,8 @@ class _Values:
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
-        """Merge the parts of an ``allOf`` into a single schema. Properties are combined. If several parts have another
-        keyword, the value in the last part is used.
+        """Merge the parts of an ``allOf`` into a single schema. The properties of all parts are combined. If any other
+        keyword occurs in several parts, the last part's value is used.
         """
         whole: dict[str, Any] = {}
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):

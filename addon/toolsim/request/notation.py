@@ -150,7 +150,9 @@ def _has_properties(schema: object) -> bool:
 
 
 def _is_item(schema: object, depth: int) -> bool:
-    """Return whether ``type[]`` in a slot, or a nested template, can express the entire schema of a list's items."""
+    """Return whether a template can express the entire schema of a list's items, either as ``type[]`` in a slot or as a
+    nested object.
+    """
     if not isinstance(schema, dict):
         return False
     if "properties" in schema:

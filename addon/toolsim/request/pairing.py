@@ -11,7 +11,7 @@ as blocks. The prompt must therefore state which output belongs to which call. T
    and so on.
 3. Adjacent outputs are shown in the order of their calls, because small models rely on the order more than on labels.
 4. An output without a call is labeled with its ID. The call might be in a history stored at the backend, so these
-   outputs are shown first. If toolsim created the IDs, they are in the order of the IDs' numbers.
+   outputs are shown first. If toolsim created the IDs, these outputs are sorted by the number in the ID.
 
 Later items do not change the text before an answer or a user message, so the backend's prefix cache remains valid.
 There is one exception: an output that precedes its call has a different label until the call arrives.

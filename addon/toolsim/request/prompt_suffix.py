@@ -64,8 +64,8 @@ def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
         if not isinstance(item, Declaration):
             shown.append(item)
         if text := after.get(index):
-            # Some chat templates show the name, and another name would look like another speaker. So the added message
-            # has the same name as the message before it.
+            # Some chat templates show a message's name, and a different name would look like a different speaker. So
+            # the added message has the same name as the message before it.
             shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
     return shown
 

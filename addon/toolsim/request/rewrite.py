@@ -114,7 +114,7 @@ def rewrite_request(
     ``api_name`` is the client's API. ``output_mode`` is the value of the client's header, which overrides the policy.
     ``refused`` contains features that the backend has rejected for a model. ``stored_as`` is None if the answer is not
     stored. ``is_round`` is true for a later round, and ``is_auxiliary`` for an auxiliary operation, such as a token
-    count. Both are always rewritten.
+    count. A later round or an auxiliary operation is always rewritten.
 
     Returns None if toolsim has nothing to change, so that the request is forwarded byte for byte. This is the case if
     the body is not a JSON object. It is also the case if the backend has the same API and the same model name, and the

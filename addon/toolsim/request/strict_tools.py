@@ -1,4 +1,4 @@
-"""Checks whether the schemas of strict tools can be used, once per set of tools."""
+"""Checks, once for each set of tools, whether the schemas of strict tools can be used."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def is_longer(text: str, size: int) -> bool:
 
 
 def _has_brackets(message: Message) -> bool:
-    """Return whether a message contains a bracket, which every record begins with."""
+    """Return whether a message contains a bracket, with which every record begins."""
     return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 

@@ -29,8 +29,8 @@ need another round to the runner. All others are sent directly to the backend, a
    (``round_planner.py``). If no other round is allowed, or if the next round fails before it emits any output, the
    answer ends with the error, just as it would without the runner. The model was stopped at the error, so no later
    output was read.
-7. An answer that consists only of an undeclared call (``response/faults.py``) reaches the runner only after its first
-   round. The client receives the rest of the answer on the stream that the first round has opened
+7. An answer that consists only of a call to an undeclared tool (``response/faults.py``) reaches the runner only after
+   its first round. The client receives the rest of the answer on the stream that the first round has opened
    (``proxy/prose_fallback.py``).
 8. A round can also be a question that toolsim asks the model outside the conversation, to decide whether to emit a
    withheld call (``opinion.py``).

@@ -51,8 +51,8 @@ from toolsim.wire.web_search import query_of, query_parameter, read_limits
 _MAX_WORDS = 65_536
 """Maximum length, in characters, of the model's own text that the next round repeats."""
 _NO = "The user refused this call."
-# An approval can be used only once, and the call has then run. A client that received an error instead of the answer
-# might send the approval again, and then receives this message.
+# An approval can be used only once. A client that received an error instead of the answer might send the approval
+# again, although the call has already been run. The model then receives this message.
 _STALE = "This approval is unknown: it was already used, has expired or was never requested. Nothing was run this time."
 _WITHDRAWN = "This call is no longer allowed here. It was not run."
 _OPERATOR = "The operator refused this call, or was not available to approve it. It was not run."
@@ -103,8 +103,8 @@ class McpContext:
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """Byte strings to look for in a request's body. If the proxy might run tools for the request, it contains at
-        least one of them.
+        """Byte strings to look for in a request's body. If the proxy might run tools for the request, the body contains
+        at least one of these strings.
         """
         if self.servers:
             return (b"",)

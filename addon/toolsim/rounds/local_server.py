@@ -13,7 +13,8 @@ from tornado.web import Application, RequestHandler
 
 from toolsim.core.errors import ApiError
 
-# The limit is the same as OpenAI's, 512 MB per request. It is high because images are data URLs inside the JSON body.
+# Maximum size of a request's body: 512 MB, like OpenAI's limit. It is this high because images are sent as data URLs
+# inside the JSON body.
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 _UNSENT_BYTES = 64 * 1024
@@ -88,7 +89,7 @@ class LocalServer:
         """Bind the port and serve ``rules``, which are tornado's URL rules. Raises OSError if the port is in use."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
-            # The buffer is small, so that the model does not run far ahead of a slow client. Accepted connections
+            # The send buffer is small, so that the model does not run far ahead of a slow client. Accepted connections
             # inherit this option.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self.port = sockets[0].getsockname()[1]

@@ -138,7 +138,7 @@ class OpinionResult:
     refused: Sequence[str] = ()
     """The names of the tools whose calls were rejected."""
     has_calls: bool = True
-    """Whether other calls remain."""
+    """Whether any calls remain that were not rejected."""
     usage: Usage | None = None
     """The tokens used by the questions."""
 

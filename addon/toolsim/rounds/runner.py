@@ -74,7 +74,7 @@ _End = Retry | Refused | Failed | Ended
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 """A function that runs one round.
 
-Its iterator ends with ``Refused`` or ``RoundReport``. Closing the iterator stops the model.
+The iterator that the function returns ends with ``Refused`` or ``RoundReport``. Closing the iterator stops the model.
 """
 
 

@@ -80,7 +80,7 @@ class Reader(ABC):
 
 
 class Writer(ABC):
-    """Converts client events to one answer: frames as they are ready or, if ``form.stream`` is false, one ``body``."""
+    """Converts client events to one answer: frames as they become ready, or one ``body`` if not ``form.stream``."""
 
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
@@ -153,7 +153,7 @@ class Api(ABC):
     key_headers: tuple[str, ...] = ("authorization", "api-key")
     """Headers in which clients send their key, either as a bearer token or as the bare key."""
     own_key_header: str = "authorization"
-    """If a request contains keys in several headers, this header determines its owner."""
+    """If a request contains keys in several headers, the key in this header determines the request's owner."""
     own_query: str = ""
     """Part of a client's query string, such as ``beta=true``, that is meaningless to a backend of another API."""
     token_count: TokenCountEndpoint | None = None
@@ -249,8 +249,8 @@ class Api(ABC):
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the names and arguments of the calls in a history message.
 
-        Together with the rest of the history, they identify the answer to which ``restore_hidden.py`` adds the hidden
-        calls.
+        Together with the rest of the history, these calls identify the answer to which ``restore_hidden.py`` adds the
+        hidden calls.
         """
         return iter(())
 

@@ -51,15 +51,15 @@ def api_of_answer(body: Mapping[str, Any]) -> Api | None:
 
 
 def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
-    """Return the API to which a stream's event belongs, or None if no API recognizes it. ``event`` is its name, or ""
-    if it has no name.
+    """Return the API to which a stream's event belongs, or None if no API recognizes it. ``event`` is the event's name,
+    or "" if it has no name.
     """
     kind = string(data.get("type") or event)
     return _first(lambda api: api.is_event(kind, data))
 
 
 def backends_of(client: Api) -> tuple[ApiName, ...]:
-    """Return the backend APIs to try for a client, in order, if the operator has not configured one."""
+    """Return the backend APIs to try, in order, for a client if the operator has not configured a backend API."""
     return tuple(dict.fromkeys((client.backend, CHAT.name, RESPONSES.name, MESSAGES.name)))
 
 

@@ -63,7 +63,7 @@ def _read_part(part: object, api_name: ApiName, param: str) -> Part:
         case "image_url" | "input_image":
             return _read_image(part, api_name, param)
         case "encrypted_content":
-            # A message to another agent. The client uses this type even if the text is not encrypted.
+            # A message from one of Codex's agents to another. Codex uses this type even if the text is not encrypted.
             content = required(part, "encrypted_content", str, param)
             return Raw(api_name, part) if is_ciphertext(content) else Text(content)
         case "image":
@@ -118,7 +118,7 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
 
 def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
     """Return ``item`` for a backend of the API ``to``, and add a note for each unsupported part to ``notes``."""
-    # The developer role replaced the system role, but many chat servers do not support it.
+    # OpenAI replaced the system role with the developer role, but many chat servers support only the system role.
     if isinstance(item, Message) and to == "chat" and item.role == "developer":
         item = Message("system", item.parts, item.name)
     return with_parts_for(item, to, notes)

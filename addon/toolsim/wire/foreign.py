@@ -55,7 +55,7 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_once(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool that is not deferred, because chat completions has no search that could load a deferred tool."""
+    """Return a tool without ``defer_loading``, because chat completions has no search that could load the tool."""
     return {key: value for key, value in tool.items() if key != "defer_loading"}
 
 
@@ -127,7 +127,9 @@ def _nested(tool: object) -> object:
 
 
 def _written(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield the chat messages of a conversation. Calls are added to the message before them if the model wrote it."""
+    """Yield the chat messages of a conversation. Calls are added to the preceding message if the model wrote that
+    message.
+    """
     turn: dict[str, Any] | None = None
     thoughts: list[str] = []
     for item in items:

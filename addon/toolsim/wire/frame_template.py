@@ -66,7 +66,7 @@ _FIRST_LEARNED = 4
 _MAX_LEARNED = 16_384
 # Number of matching frames after which the count of unknown frames starts again (rule 4).
 _ENOUGH_REPEATS = 8
-# If a stream has no template after this number of unknown frames, no further templates are created.
+# If a stream has no template after this number of unknown frames, no more attempts are made to create one.
 _MAX_UNKNOWN = 64
 
 
@@ -115,7 +115,7 @@ class Template:
             texts = [text for _, _, text in cut]
         if self.tail:
             cut = [hole.partition(self.tail) for hole in texts]
-            # If the tail is missing, "?" takes the place of the word. It never matches, so None is returned.
+            # If the tail is missing, "?" takes the place of the word. "?" is never a valid word, so None is returned.
             if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
                 return None
             texts = [text for text, _, _ in cut]
@@ -129,7 +129,7 @@ def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return the strings that these JSON string contents represent. Return None if one is empty or invalid, or if it
+    """Return the strings that these JSON string contents represent. Return None if any of them is empty, is invalid, or
     contains an escaped surrogate.
     """
     joined = "".join(texts)

@@ -37,7 +37,7 @@ class ServedCall(Protocol):
 
     @property
     def id(self) -> str:
-        """The ID of the call, which is the same for the client and in the rounds."""
+        """The ID of the call. The client and the rounds use the same ID."""
 
     @property
     def label(self) -> str:
@@ -61,8 +61,8 @@ class ServedCall(Protocol):
 
 
 class HostedItems:
-    """Represents hosted tools and their calls in an API. This base class is for an API that cannot represent them, such
-    as chat completions.
+    """Represents hosted tools and their calls in an API. This base class is for an API that cannot represent hosted
+    tools, such as chat completions.
     """
 
     shows: Literal["all", "declared", "none"] = "none"
@@ -100,7 +100,7 @@ class HostedItems:
         return {"type": "function", "name": name, "description": _DESCRIPTION, "parameters": parameters}
 
     def found_tools(self, tools: Sequence[Tool], body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return references to found tools, for the result of the search. ``body`` declares the tools."""
+        """Return references to found tools, for the result of a tool search. ``body`` declares the tools."""
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
@@ -163,7 +163,7 @@ def search_name(declared: Mapping[str, Any]) -> str:
 
 
 def search_for(search: str, tool: Tool) -> dict[str, str]:
-    """Return the arguments with which the search named ``search`` finds one tool by name."""
+    """Return arguments with which the search tool named ``search`` finds one particular tool by its name."""
     return {"pattern": f"^{re.escape(tool.name)}$"} if search == _BY_PATTERN else {"query": tool.name}
 
 

@@ -62,7 +62,7 @@ def load(
     parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Return the value of JSON from outside. Raises ValueError if it is invalid or nested too deeply."""
+    """Parse JSON that toolsim has received. Raises ValueError if the JSON is invalid or nested too deeply."""
     if too_deep(text):
         raise ValueError(TOO_DEEP)
     return json.loads(text, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
@@ -111,13 +111,17 @@ def finite(text: str) -> float:
 
 
 class RawJson(float):
-    """A number that Python would not write with the original digits. ``text`` contains the original digits."""
+    """A number that Python would write with digits different from the original ones. ``text`` contains the original
+    digits.
+    """
 
     text: str
 
 
 def as_read(text: str) -> int | float:
-    """Parse a number in JSON. The result is a ``RawJson`` if Python would not write the original digits."""
+    """Parse a number in JSON. The result is a ``RawJson`` if Python would write it with other digits than the original
+    text.
+    """
     try:
         number: int | float = int(text)
     except ValueError:  # Either it is a decimal number, or it has more digits than Python's limit for integers.
@@ -167,8 +171,8 @@ class Joiner[Key]:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Add ``text`` to the text of ``key``, and return it. If it ends with the first half of a surrogate pair, this
-        half is returned with the next text.
+        """Return ``text``, the next part of the text identified by ``key``, with surrogate pairs joined. If ``text``
+        ends with the first half of a surrogate pair, this half is returned with the next part.
         """
         if text.isascii() and not self._halves:
             return text

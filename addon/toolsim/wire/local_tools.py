@@ -38,9 +38,9 @@ class LocalTool:
     item: Callable[[Json], dict[str, Any]]
     """A function that converts a call's arguments to an item's fields."""
     arguments: Callable[[Json], Json]
-    """A function that converts an item back to arguments."""
+    """A function that converts a call's item back to the call's arguments."""
     answer: Callable[[Json], str]
-    """A function that returns the text of an output item that the model sees."""
+    """A function that returns the text that the model sees in place of an output item."""
 
 
 def _integer(description: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from toolsim.core.events import ClientEvent, HostedEnded, HostedProgress, Hosted
 from toolsim.wire.json_fields import array, loaded, mapping, mappings, missing, string
 
 _MAX_WORDS = 2_000
-"""Maximum length of a call's error message that the model sees, in characters."""
+"""Maximum length, in characters, of a call's error message as shown to the model."""
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
@@ -135,7 +135,8 @@ class ApprovalDecision:
 
 
 def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
-    """Return the decisions in a history that have not led to a call yet. Raises BadRequest if a decision has no ID.
+    """Return the approval decisions in a history for which no call has been made yet. Raises BadRequest if a decision
+    has no ID.
 
     If there are several decisions on one approval request, the first one counts, because a call that was allowed cannot
     be refused later.

@@ -57,8 +57,8 @@ def with_hidden(
     find: Callable[[bytes], Sequence[Called]],
     api: Api,
 ) -> dict[str, Any]:
-    """Return a request of ``api`` with hidden calls inserted before the model's answers. ``find`` returns the calls for
-    an answer's key.
+    """Return a request with the hidden calls inserted before the model's answers. ``find`` returns the hidden calls
+    that belong to an answer, given the answer's key. ``api`` is the API of the request.
     """
     messages = array(body.get("messages"))
     restored: dict[str, Any] = {**body, "messages": []}

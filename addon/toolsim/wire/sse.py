@@ -37,15 +37,17 @@ class ServerSentEvent:
     """Name of the event; "" if the stream did not name it."""
     data: str
     whole: bool = True
-    """False if the stream ended without the blank line after the event, in which case its data can be truncated."""
+    """False if the stream ended without the blank line after the event. In this case, the event's data may be
+    truncated.
+    """
     has_too_many: bool = False
     """Whether the event has more than ``MAX_EVENT_VALUES`` values. If so, its data is truncated."""
     document: dict[str, Any] | None = None
     """The parsed data, if it is already available. The reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
-        """Return the data as an object. Return an error if it is not JSON, or None if it is another JSON value or was
-        truncated.
+        """Return the data as an object. Return an error if the data is not JSON, or None if it was truncated or is a
+        JSON value other than an object.
         """
         if self.document is not None:
             return self.document

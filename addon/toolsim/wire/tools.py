@@ -51,8 +51,8 @@ def model_name(name: str, namespace: str | None) -> str:
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares tools other than hosted tools. A malformed declaration counts, so that it causes
-    a 400 error when it is read.
+    """Return whether ``body`` declares tools other than hosted tools. A malformed declaration also counts as a tool, so
+    that it causes a 400 error when it is read.
     """
     for param, declared in _sources(body):
         if not isinstance(declared, list):
@@ -63,8 +63,8 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
-    """Read the client's tools and, as sent, the hosted tools. Raises BadRequest, which names the parameter, if one is
-    invalid.
+    """Read the client's tools and, as sent, the hosted tools. Raises BadRequest, which names the parameter, if a tool
+    is invalid.
 
     Two declarations with the same name must be equal, and result in one tool. However, a declaration in a history item
     (``TOOL_ITEMS``) replaces an earlier declaration. The results are cached and shared, so they must not be modified.
@@ -139,7 +139,7 @@ def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
 def offered_natively(body: Mapping[str, Any], names: Collection[str], hosted: Collection[Hosted]) -> dict[str, Any]:
     """Return ``body`` for a backend with native tool support.
 
-    It declares only the ``hosted`` tools, and the client's tools whose model names are among ``names``.
+    The returned body declares only the ``hosted`` tools, and the client's tools whose model names are among ``names``.
     """
 
     def is_offered(tool: Mapping[str, Any], namespace: str | None = None) -> bool:
@@ -219,8 +219,8 @@ def _is_for_model(declared: object) -> bool:
 
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
-    """Return whether a tool is a built-in tool of the Responses API that the client runs. Chat requests have none,
-    because chat completions has no items for their calls.
+    """Return whether a tool is a built-in tool of the Responses API that the client runs. Chat requests have no such
+    tools, because chat completions has no items for calls to them.
     """
     if "messages" in body or not isinstance(declared, dict):
         return False
@@ -300,7 +300,9 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 
 def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
-    """Return whether only a search loads a tool. A tool that a history item declares has already been loaded."""
+    """Return whether a tool is not loaded until a search finds it. A tool that a history item declares is already
+    loaded.
+    """
     return fields.get("defer_loading") is True and not param.startswith("input[")
 
 

@@ -269,7 +269,7 @@ class _CallParts:
         self._times_parsed = 0
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
-        """Return whether ``call`` starts another call (rule 6 in the module docstring)."""
+        """Return whether the fragment ``call`` starts another call (rule 6 in the module docstring)."""
         new_id = string(call.get("id"))
         function = _function(call)
         name = string(function.get("name"))
@@ -288,7 +288,7 @@ class _CallParts:
         return self.name + name in self._offered
 
     def _is_whole_before(self, piece: str) -> bool:
-        """Return whether the arguments are a non-empty object and ``piece`` begins another object."""
+        """Return whether the arguments so far are a complete, non-empty object, and ``piece`` begins another object."""
         if self._kind != "function" or not piece.lstrip().startswith("{"):
             return False
         last = next((piece for piece in reversed(self.pieces) if piece and not piece.isspace()), "")

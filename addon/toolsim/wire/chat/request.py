@@ -138,7 +138,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
     """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``.
 
-    Raises BadRequest if a field that is read has an invalid value.
+    Raises BadRequest if one of these parts is invalid.
     """
     tools, hosted = read_tools(body)
     choice, notes = ToolChoice(), list[str]()
@@ -298,7 +298,7 @@ def _name(message: Mapping[str, Any]) -> str | None:
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request for a chat backend, and notes on the items that chat does not support.
 
-    Raises BadRequest if a dropped part would change the client's question.
+    Raises BadRequest if dropping a part would change the client's question.
     """
     return to_items_for(request, "chat")
 
@@ -307,7 +307,7 @@ def to_items_for(request: ClientRequest, to: ApiName) -> tuple[list[Item], list[
     """Return the items of a request for a backend whose API has only messages, and notes on unsupported items.
 
     A Responses client's ``instructions`` become the first system message. Developer messages become system messages,
-    which every chat template supports. Raises BadRequest if a dropped part would change the client's question.
+    which every chat template supports. Raises BadRequest if dropping a part would change the client's question.
     """
     if request.api != "responses":
         lost = list[str]()

@@ -158,7 +158,8 @@ class MessagesHosted(HostedItems):
 
     @override
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        # The choice can stay as it is: it contains the name that the model uses, no matter who runs the tool.
+        # The tool choice remains as sent, because it contains the name that the model uses, no matter who runs the
+        # tool.
         return value
 
 

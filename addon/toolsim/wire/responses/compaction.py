@@ -68,8 +68,8 @@ def wants_summary(body: Mapping[str, Any]) -> bool:
 def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request that makes the model write the summary.
 
-    The tools are still declared, so that a call is recognized as a call. However, the model may not call any of them,
-    and no answer format is required.
+    The tools are still declared, so that a call in the answer is recognized. However, the model may not call any of
+    them, and no answer format is required.
     """
     turn = {key: value for key, value in body.items() if key != "text"}
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
@@ -113,8 +113,8 @@ def _summary(item: Any) -> str | None:
 
 
 class CompactionWriter(ResponsesWriter):
-    """Converts client events to an answer whose only item contains the summary. The item is announced at the first
-    text, but the text is sent only when it is complete.
+    """Converts client events to an answer whose only item contains the summary. The item is announced when the first
+    text arrives, but the summary is sent only when it is complete.
     """
 
     def __init__(self, form: AnswerForm) -> None:

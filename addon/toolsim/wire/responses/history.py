@@ -77,8 +77,8 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call to each tool, by the tool's name.
         self._last_call: dict[str, str] = {}
-        # For calls to local tools (``wire/local_tools.py``). Maps the ID of each call to its call_id. Also maps the
-        # kind of a tool to the call_id of the latest call.
+        # Maps the ID of each call to a local tool (``wire/local_tools.py``) to the call's call_id. Also maps the kind
+        # of each local tool to the call_id of the latest call to it.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:
@@ -126,7 +126,7 @@ class _InputReader:
                 return self._reasoning(item)
             case kind if kind in TOOL_ITEMS:  # Declarations of tools are read by ``read_tools``.
                 return None
-            case "configuration_update":  # ``request.py`` has already applied the new settings to the request's fields.
+            case "configuration_update":  # ``request.py`` has already applied this item's settings.
                 return None
             case "item_reference":
                 # A reference to another item of this request adds nothing. Any other reference cannot be resolved here.
@@ -190,7 +190,7 @@ class _InputReader:
         return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
 
     def _reasoning(self, item: dict[str, Any]) -> Thought | None:
-        """Read the legible part of a reasoning item: its text or, if it has none, its summary."""
+        """Return the readable part of a reasoning item: its text or, if it has none, its summary."""
         for parts in (item.get("content"), item.get("summary")):
             text = "\n\n".join(piece for part in mappings(parts) if (piece := string(part.get("text"))))
             if text:

@@ -103,7 +103,8 @@ class ResponsesHosted(HostedItems):
 
     @override
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        # Tools that the proxy's own search has found are not the client's: they can be tools of MCP servers.
+        # Tools that the proxy's own search has found do not count, because they may belong to MCP servers rather than
+        # to the client.
         kept = [None if _is_found_here(item) else item for item in array(body.get("input"))]
         return super().own_names({**body, "input": kept})
 
@@ -172,8 +173,8 @@ def _is_found_here(item: object) -> bool:
 
 
 def _numbered(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a history. If a server ran a tool search, the search and its output have no ``call_id``, so a
-    common one is added.
+    """Yield the items of a history. If a server ran a tool search, the search and its output have no ``call_id``, so
+    the same new ``call_id`` is added to both items.
     """
     last = ""
     for item in items:

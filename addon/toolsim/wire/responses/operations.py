@@ -74,8 +74,8 @@ def count_answer(tokens: object, **more: bool) -> bytes:
 
 
 def has_counted(status: int, body: bytes, model: str) -> bool | None:
-    """Return whether a backend's answer contains a token count. Return None if the answer is an error that the client
-    has to see, rather than the lack of a counting endpoint.
+    """Return whether a backend's answer contains a token count. If the answer is an error, return False if the backend
+    has no counting endpoint. Otherwise, return None, because the client has to see the error.
     """
     answer = parse_object(body) or {}
     if status == 200:

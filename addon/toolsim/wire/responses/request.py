@@ -178,7 +178,7 @@ def wants_background(request: ClientRequest) -> bool:
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request for a Responses backend, and notes on the items that the API does not support.
 
-    Raises BadRequest if a dropped part would change the client's question.
+    Raises BadRequest if dropping a part would change the client's question.
     """
     if request.api == "responses":
         if wants_background(request) and not request.form.stream:

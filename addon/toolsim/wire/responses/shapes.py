@@ -47,8 +47,8 @@ def _code(code: str, kind: str) -> str:
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Return a Response with the status ``failed`` and the code ``server_error``, which is only for errors that neither
-    the model nor the request has caused.
+    """Return a Response with the status ``failed`` and the code ``server_error``. This code is only for errors that
+    neither the model nor the request has caused.
     """
     fields = {"code": "server_error", "message": error.message}
     return {**response, "status": "failed", "error": fields, "completed_at": None}

@@ -107,7 +107,7 @@ def pieces(body: bytes, size: int) -> Iterator[bool]:
 
 
 def references(body: Mapping[str, Any]) -> References:
-    """Return the references that a request contains. Raises BadRequest, which names the parameter, if one is
+    """Return the references that a request contains. Raises BadRequest, which names the parameter, if a reference is
     invalid.
     """
     previous = optional(body, "previous_response_id", str) or ""
@@ -130,7 +130,7 @@ def references(body: Mapping[str, Any]) -> References:
 
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
-    """Return a request with its references replaced by their content.
+    """Return a request in which each reference is replaced with the stored content.
 
     Raises BadRequest if the content cannot be used or, with the status 404, if it is not in the store.
     """

@@ -179,8 +179,8 @@ class ResponsesWriter(Writer):
         self.error = error
         self._close("incomplete")
         self._close_hosted()
-        # All three are sent, because each client shows only one of them: the flat error, the nested error or
-        # ``response.failed`` (rule 6).
+        # The flat error, the nested error and ``response.failed`` are all sent, because each client shows only one of
+        # them (rule 6).
         self._events.emit("error", error_fields(error))
         response = self._response("failed", self._output, error=failure(error))
         self._done("response.failed", response)
