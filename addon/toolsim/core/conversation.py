@@ -42,7 +42,7 @@ Part = Text | Image | Raw
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. ``name`` is the name of a participant, which only the Chat Completions API supports."""
+    """One message. ``name`` is the name of a participant. Only the Chat Completions API supports such names."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -181,8 +181,8 @@ class ClientRequest:
 MAX_WORDS = 60
 """Maximum length of a label's ``words``, in characters. They have to fit in a column of the flow list."""
 
-# The number of history items that identify a conversation, and the number of characters per item. Both are limited so
-# that even a history of 100,000 items is processed quickly.
+# The number of history items that identify a conversation, and the number of characters per item. Both numbers are
+# limited so that even a history of 100,000 items is processed quickly.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
 # Coding agents add context to their users' messages, enclosed in tags such as

@@ -285,8 +285,9 @@ class KeepAlive:
 FIRST_KEEPALIVE_FACTOR = 1.4
 """The delay before the first keep-alive, as a multiple of the keep-alive interval.
 
-The first keep-alive is sent later than the others because the HTTP status can no longer change after it. For example,
-an interval of 10 s results in a delay of 14 s. The timer can be up to 2 s late, so a client waits at most 16 s.
+The first keep-alive is sent later than the others, because the HTTP status can no longer change once a keep-alive has
+been sent. For example, an interval of 10 s results in a delay of 14 s. The timer can be up to 2 s late, so a client
+waits at most 16 s.
 """
 
 

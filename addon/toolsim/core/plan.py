@@ -256,8 +256,8 @@ class Policy:
 class StoredAs:
     """The ID under which the answer to a request is stored, unless the request has ``store: false``.
 
-    ``echo`` contains the request fields that the stored answer repeats. They are copied before references such as
-    ``previous_response_id`` are resolved.
+    ``echo`` contains the request fields that the stored answer repeats. These fields are copied before references such
+    as ``previous_response_id`` are resolved.
     """
 
     id: str

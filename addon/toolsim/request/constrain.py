@@ -77,8 +77,8 @@ def grammar_fields(
 def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
     """Return the schema of one call to any of ``tools``: ``name``, then ``arguments`` as an object.
 
-    If a tool's schema contains references, it is moved to ``$defs`` under the tool's name, and the references are
-    rewritten.
+    If a tool's schema contains references, the schema is moved to ``$defs`` under the tool's name, and the references
+    are rewritten.
     """
     calls: list[dict[str, Any]] = []
     moved: dict[str, Any] = {}

@@ -30,7 +30,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.content import has_files
 
 TAG = "tool_call"
-"""The tag of the Hermes models, which is the tag that models are most likely to know from their training."""
+"""The tag of the Hermes models. Models are more likely to know this tag from their training than any other tag."""
 PRIVATE_TAG = "call_tool"
 """A tag that no server's own parser recognizes."""
 
@@ -55,7 +55,7 @@ class Probe:
 PROBES = (
     Probe("/props", "llama.cpp", lambda body: "default_generation_settings" in body),
     Probe("/api/version", "ollama", lambda body: _is_version(body.get("version"))),
-    # LocalAI serves the same page, but its versions begin with a "v".
+    # LocalAI also serves ``/version``, but its version numbers begin with a "v".
     Probe("/version", "vllm", lambda body: body.keys() == {"version"} and _is_version(body["version"])),
     Probe("/server_info", "sglang", lambda body: "internal_states" in body),
     Probe("/get_server_info", "sglang", lambda body: "internal_states" in body),

@@ -135,7 +135,7 @@ def _schema_entry(tool: Tool, tag: str) -> str:
 
 
 def _json_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as one line of JSON, in the API's format for declarations."""
+    """Write a tool as one line of JSON, in the format in which chat completions declares tools."""
     description = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
     function: dict[str, Any] = {"name": tool.name}
     if description:
@@ -208,7 +208,8 @@ def typescript(schema: object, depth: int = 0) -> str:
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema on one line, without the keywords that ``compact_schema`` removes."""
     line = value_line(schema)
-    # Most schemas have no such keyword. They are not traversed, which also avoids a RecursionError for deep schemas.
+    # Most schemas contain none of the keywords to remove. Such a schema is not traversed, which also avoids a
+    # RecursionError if it is deep.
     return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 

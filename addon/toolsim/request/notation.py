@@ -95,7 +95,8 @@ class SlotNotation:
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
         """Add the note on a property, if any, and return the property's path.
 
-        ``optional`` specifies whether the note marks the property as optional, which is needed if there is no slot.
+        ``optional`` specifies whether the note marks the property as optional. This is needed if the property has no
+        slot.
         """
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
         words = indented(string(schema.get("description")))

@@ -175,7 +175,7 @@ def rewrite_request(
                 at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
                 request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
-        # The tools are part of the body, so they can be too large only if the body is.
+        # The tools are part of the body, so they can exceed the limit only if the body does.
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         is_format_in_prompt = planned.json_only and "format" not in attempts
@@ -377,7 +377,7 @@ def first_number(request: ClientRequest) -> int:
     """Return the number for the answer's first call: one more than the highest number in the request's history.
 
     If the backend stores the history, the number is derived from a hash of the previous response's ID. If the request
-    refers to a conversation instead, whose ID does not change, the hash is of the entire request.
+    refers to a conversation instead, the entire request is hashed, because the ID of a conversation does not change.
     """
     number = request.highest_call + 1
     if request.stored_history is None:
@@ -538,7 +538,7 @@ def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
 
 
 def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
-    """Return the policy with the output mode from the client's header, if there is one."""
+    """Return the policy with the output mode from the client's header, if the client has sent this header."""
     word = header.strip().lower() if header else ""
     if not word:
         mode = client.output_mode(policy)

@@ -18,7 +18,7 @@ to 50 ms.
 
 
 def check_strict(request: ClientRequest) -> None:
-    """Check that the schemas of all strict tools compile. Raises BadRequest if one does not."""
+    """Check that the schemas of all strict tools compile. Raises BadRequest if a schema does not compile."""
     if (found := _unusable(ToolSet.of(request.tools))) is not None:
         tool, problem = found
         message = f"Invalid schema for function '{tool.wire_name}': {problem}"

@@ -303,7 +303,7 @@ class HostedCalls:
 
     def for_backend(self) -> dict[str, Any]:
         """Return the request without the tools that the proxy runs, and without a tool choice that might require one of
-        them.
+        these tools.
         """
         searches = {"web_search"} if self._hosting.searcher is not None else set[str]()
         searches |= {"tool_search"} if is_deferred(self.body) else set()

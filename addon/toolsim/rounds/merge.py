@@ -157,7 +157,7 @@ class Merger:
         return out
 
     def _is_new(self) -> bool:
-        """Record the current call, which is now complete, and return whether it is emitted."""
+        """Record the current call, which is now complete, and return whether to emit it."""
         started = self._call[0]
         assert isinstance(started, CallStarted)
         arguments = "".join(event.text for event in self._call if isinstance(event, CallDelta))

@@ -187,8 +187,8 @@ class SecondOpinion:
         return bool(self._withheld)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Store the first call and all later events except keep-alives. Return the other events, which are emitted
-        (rule 1).
+        """Store the first call and all later events except keep-alives. Return all other events, so that they are
+        emitted immediately (rule 1).
         """
         passed: list[ClientEvent] = []
         for event in events:

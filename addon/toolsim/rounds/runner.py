@@ -1,4 +1,4 @@
-"""The runner, which runs the rounds of an answer and merges them."""
+"""Runs the rounds of an answer, and merges their events into a single answer."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from toolsim.wire.sse import UNBUFFERED, comment
 class RunnerServer:
     """Serves jobs on a port of 127.0.0.1, from ``start`` to ``stop``. ``start`` needs a running event loop.
 
-    ``keepalive`` is the number of seconds without output after which a streaming client receives a keep-alive.
+    If nothing has been sent to a streaming client for ``keepalive`` seconds, the client receives a keep-alive.
     """
 
     def __init__(self, keepalive: float) -> None:

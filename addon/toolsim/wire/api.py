@@ -53,7 +53,7 @@ class Reader(ABC):
     @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
         """Append ``texts`` to the arguments of the call to which ``delta`` belongs. The texts are the deltas in later
-        frames of the same call, which the reader has not seen.
+        frames of the same call. The reader has not seen these frames.
         """
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Api(ABC):
     path_marker: str
     """End of the path that identifies a request of this API. It is specific enough not to match unrelated requests."""
     backend: ApiName
-    """Default API of the backend for clients of this API, if the operator has not configured one."""
+    """Default API of the backend for clients of this API, used if the operator has not configured the backend's API."""
     conversation_fields: tuple[str, ...]
     """Fields of a request that contain its conversation."""
     delta_text_keys: frozenset[str]

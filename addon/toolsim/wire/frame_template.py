@@ -218,7 +218,7 @@ class RepeatDecoder:
         return None
 
     def _learn_pending(self) -> None:
-        """Count a frame that matches no template, and make it a template if one is due (rule 4 in the module
+        """Count a frame that matches no template, and make it a template if a new template is due (rule 4 in the module
         docstring).
         """
         frame, self._pending = self._pending, b""

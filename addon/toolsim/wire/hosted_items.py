@@ -89,7 +89,7 @@ class HostedItems:
         return mcp_items.McpCall(mcp_items.new_call_id(), "", name, arguments)
 
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        """Return the names of the client's own tools, as the model uses them."""
+        """Return the names under which the model sees the client's own tools."""
         return {tool.name for tool in read_tools(body)[0]}
 
     def search_function(self, declared: Mapping[str, Any]) -> dict[str, Any]:

@@ -258,7 +258,9 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 
 def after_calls(value: Any) -> Any:
-    """Return the ``tool_choice`` for the round after a call, which has satisfied any requirement to call a tool."""
+    """Return the ``tool_choice`` for the round that follows a call. The call has satisfied any requirement to call a
+    tool.
+    """
     if isinstance(value, dict) and value.get("type") in ("any", "tool", "auto"):
         return {key: each for key, each in value.items() if key != "name"} | {"type": "auto"}
     if isinstance(value, dict):

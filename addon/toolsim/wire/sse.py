@@ -162,7 +162,7 @@ def _values(data: bytes) -> int:
 
 
 def encode(data: str, event: str = "") -> bytes:
-    """Return one frame, including the blank line. ``data`` must be one line, as JSON is."""
+    """Return one frame, including the blank line. ``data`` must be a single line, such as compact JSON."""
     return f"event: {event}\ndata: {data}\n\n".encode() if event else f"data: {data}\n\n".encode()
 
 

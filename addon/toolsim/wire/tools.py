@@ -36,8 +36,8 @@ _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
 Hosted = Mapping[str, Any]
 
-# Maximum length of the JSON of a request's tools, in characters, up to which the tools are cached. The cache contains
-# the tools of up to 32 requests.
+# A request's tools are cached only if their JSON has at most this number of characters. The cache contains the tools of
+# up to 32 requests.
 _MAX_CACHED_SIZE = 262_144
 
 

@@ -49,8 +49,8 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """Limits that a request sets for its web searches: allowed and blocked domains, which include subdomains, and the
-    number of searches (-1 means unlimited).
+    """Limits that a request sets for its web searches: allowed and blocked domains (including their subdomains), and
+    the number of searches (-1 means unlimited).
     """
 
     allowed: tuple[str, ...] = ()

@@ -255,7 +255,9 @@ _MAX_TIMES_PARSED = 64
 
 
 class _CallParts:
-    """A structured call in fragments. The name arrives in one or two fragments, the arguments in any number."""
+    """A structured call in fragments. The name arrives in one or two fragments, and the arguments in any number of
+    fragments.
+    """
 
     def __init__(self, offered: Container[str], name: str = "") -> None:
         self._offered = offered

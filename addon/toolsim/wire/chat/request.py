@@ -401,7 +401,7 @@ def _write_message(message: Message) -> dict[str, Any]:
 def flat_format(wanted: object) -> Mapping[str, Any] | None:
     """Return the JSON format that a client requires, in the flat shape of ``text.format``, or None for plain text.
 
-    Both OpenAI shapes are accepted on both endpoints, since clients mix them.
+    The shapes of both OpenAI APIs are accepted on either endpoint, since clients mix them.
     """
     if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
         return None

@@ -168,7 +168,9 @@ def compose(
 
 
 def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
-    """Yield messages with alternating roles, as the API requires. Instructions between them become user messages."""
+    """Yield messages with alternating roles, as the API requires. Instructions between other messages become user
+    messages.
+    """
     role = ""
     blocks: list[dict[str, Any]] = []
     for message in messages:

@@ -219,7 +219,8 @@ class MessagesWriter(Writer):
         if not self._form.stream:
             self._texts.append(text)
             return
-        # Nearly all frames of an answer are deltas. Formatting them by hand takes only a third of the time.
+        # Nearly all frames of an answer are deltas. Formatting a delta by hand takes only a third of the time that
+        # ``dump`` would take.
         if self._pages and self._open == "text":
             self._texts.append(text)
         before, after = _DELTAS[self._open]
@@ -272,7 +273,7 @@ class MessagesWriter(Writer):
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:
-    """Return the token counts, which are 0 if unknown, because the API requires them (rules 4 and 5 in the module
+    """Return the token counts. The API requires all counts, so an unknown count is 0 (rules 4 and 5 in the module
     docstring).
     """
     if usage is None:

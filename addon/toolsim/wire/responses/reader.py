@@ -119,7 +119,8 @@ class ResponsesReader(Reader):
         self._arguments: dict[int, list[str]] = {}
         self._ahead: defaultdict[int, EarlyArguments] = defaultdict(EarlyArguments)
         self._streamed_ahead: set[int] = set()
-        # llama.cpp's events have no output index. Maps item IDs to indexes, which are assigned in order of appearance.
+        # Maps item IDs to output indexes, because llama.cpp's events have no index. The indexes are assigned in the
+        # order in which the items appear.
         self._indexes: dict[str, int] = {}
         # An item whose output index is already in use is moved to a separate place (rule 12). ``_moved`` maps the
         # shared index to the place of the latest such item. ``_finished`` maps each place to the finished item there.
