@@ -1,4 +1,4 @@
-"""The API-neutral form of a conversation, and the label that identifies the conversation to people."""
+"""The API-neutral form of a conversation, and a human-readable label for it."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ class ClientRequest:
     highest_call: int = 0
     """The highest number among the call IDs in the history that toolsim could have created, or 0 if there are none."""
     stored_history: str | None = None
-    """If part of the history is stored only at the backend: the ID of the previous response, or "" if it is stored in a
-    conversation object. Otherwise, None.
+    """The ID of the previous response if part of the history is stored only at the backend, "" if this part is stored
+    in a conversation object, or None if no part is stored only at the backend.
     """
     dropped: tuple[str, ...] = field(default_factory=tuple)
     """The kinds of items that were dropped (``item_reference``, ``reasoning``, …), for the log."""

@@ -66,8 +66,8 @@ class Tool:
     examples: tuple[Mapping[str, Any], ...] = ()
     """Arguments that the client provides as examples (``input_examples``)."""
     encrypted: tuple[str, ...] = ()
-    """Parameters that the client declares as encrypted. Codex treats their values as ciphertext unless they are missing
-    from the call's own list of encrypted parameters.
+    """Parameters that the client declares as encrypted. Codex treats their values as ciphertext, unless the call has
+    its own list of encrypted parameters that omits them.
     """
     deferred: bool = False
     """Whether the schema is shown only after a search has found the tool. Calls are checked against it in any case."""

@@ -214,8 +214,8 @@ def schema_line(schema: Mapping[str, Any]) -> str:
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without keywords that are useless to a model. A property that has the same name as such a
-    keyword is kept.
+    """Return a JSON schema without keywords that are useless to a model. A property is kept even if its name is the
+    same as one of these keywords.
     """
     if isinstance(schema, list):
         return [compact_schema(item) for item in schema]

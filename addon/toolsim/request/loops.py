@@ -70,7 +70,9 @@ class LoopCounter:
 
 
 def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
-    """Return a line that warns the model about a repeated call, or [] if no call has just reached half of the limit."""
+    """Return a line that warns the model about a repeated call if the call has just reached half of the limit.
+    Otherwise, return [].
+    """
     half = (policy.loop_limit + 1) // 2
     found = next((each for each in repetitions if each.count == half > 1), None)
     if found is None:

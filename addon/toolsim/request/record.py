@@ -43,8 +43,8 @@ _INVISIBLE = (
     # Combining marks, which belong to the preceding character.
     r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
-# Characters that look like those in a record: brackets, letters in other alphabets, and characters that Unicode
-# normalizes to them (NFKC), such as mathematical and full-width letters.
+# Characters that look like those in a record: brackets, similar letters of non-Latin alphabets, and characters that
+# Unicode normalizes to these (NFKC), such as mathematical and full-width letters.
 _ALIKE = {
     "[": "［⁅⟦〚【〔﹝﹇⦋⦍⦏❲⟬⎡⎣",
     "_": "＿﹍﹎﹏‿⁀",
@@ -87,7 +87,7 @@ _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 def as_text(text: str, *, errors: bool = True) -> str:
     """Return a user's ``text`` with a backslash before each line that looks like a record.
 
-    With ``errors``, lines that look like error records are also marked.
+    If ``errors`` is true, lines that look like error records are also marked.
     """
     if _SEEN.search(text) is None:
         return text

@@ -301,8 +301,8 @@ def plan(
             shortened = frozenset(tool.name for tool in listed if tool.deferred)
             named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
         elif request.original_body is not None:
-            # A client of the Messages API can load deferred tools with any of its own tools. It shows the loaded tools
-            # to the model itself.
+            # A client of the Messages API can load deferred tools with any of its own tools. The client itself shows
+            # the loaded tools to the model.
             listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
         budgeted = names_only(tuple(tool for tool in listed if not tool.deferred), policy)

@@ -1,8 +1,8 @@
-"""Implements opt-in changes to requests for certain backends, under names that other tools also use.
+"""Implements opt-in changes to requests for certain backends, under names that other programs also use.
 
 A text-only backend needs few of these changes, since its calls and outputs are records. Changes to messages therefore
 apply only if the backend has native tool support (``toolsim_mode=native``), over chat completions; all other changes
-apply in either mode. The changes that toolsim always makes have names, too, so that a list written for another tool
+apply in either mode. The changes that toolsim always makes have names, too, so that a list written for another program
 works unchanged.
 """
 

@@ -138,7 +138,9 @@ class _Pending:
     needs_approval: bool = False
     """Whether the operator has to approve the call."""
     outcome: ToolOutcome | None = None
-    """Set in advance if the call cannot be run, for example because a limit has been reached."""
+    """The outcome of a call that cannot be run, for example because a limit has been reached. None for a call that can
+    be run.
+    """
 
 
 class HostedCalls:

@@ -190,8 +190,8 @@ class RoundPlanner:
     def side_request(self, rule: str, question: str, *, seconds: float) -> Round | None:
         """Return a round that asks the model a question outside the conversation.
 
-        Return None if the limits do not allow two more rounds: this one, and the one that the model's reply might
-        require.
+        Return None if the limits do not allow two more rounds: the round with the question, and a round that the
+        model's reply might require.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None

@@ -113,8 +113,8 @@ class TokenCountEndpoint:
     fields: frozenset[str]
     """Fields of a normal request that the endpoint accepts. Strict servers reject all other fields."""
     engines: tuple[Engine, ...] = ()
-    """Engines that count tokens at this endpoint, with the model's own tokenizer, although normal requests use another
-    API.
+    """Engines for which tokens are counted at this endpoint even if normal requests use another API. These engines
+    count with the model's own tokenizer.
     """
 
 

@@ -152,8 +152,8 @@ class SSEDecoder:
 def _values(data: bytes) -> int:
     """Return the approximate number of values in JSON text.
 
-    Separators are counted, so separators within strings can make the number too high. They are excluded only if the
-    number would otherwise exceed ``MAX_EVENT_VALUES``.
+    Separators are counted, so separators within strings can make the number too high. Such separators are excluded only
+    if the number would otherwise exceed ``MAX_EVENT_VALUES``.
     """
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:

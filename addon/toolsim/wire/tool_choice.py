@@ -23,7 +23,9 @@ from toolsim.wire.local_tools import LOCAL_TOOLS
 from toolsim.wire.tools import model_name
 
 type _Index = dict[str, set[str]]
-"""Maps each name that a choice can contain (the model's or the client's) to the model names of the declared tools."""
+"""Maps each name that a choice can contain (the model's or the client's name for a tool) to the model names of the
+declared tools that it refers to.
+"""
 
 
 def read_choice(

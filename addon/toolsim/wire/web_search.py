@@ -193,7 +193,7 @@ def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def query_parameter(schema: Mapping[str, Any]) -> str:
     """Return the name of a search tool's query parameter. If the tool has no parameter with a usual name, such as
-    ``query``, this is its first string parameter; required parameters come first.
+    ``query``, this is its first string parameter. Required parameters are preferred to optional parameters.
     """
     properties = mapping(schema.get("properties"))
     required = [name for name in array(schema.get("required")) if isinstance(name, str)]

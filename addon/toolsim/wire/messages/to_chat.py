@@ -315,7 +315,9 @@ def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _choice_by_type(body: Mapping[str, Any]) -> object:
-    """Return the ``tool_choice``. If it names a hosted tool, its type is that tool's type instead of ``tool``."""
+    """Return the ``tool_choice``. If it names a hosted tool, its type ``tool`` is replaced with the type of the hosted
+    tool.
+    """
     choice = body.get("tool_choice")
     if mapping(choice).get("type") != "tool":
         return choice

@@ -229,9 +229,7 @@ class ResponsesWriter(Writer):
             self._events.delta(text)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
-        """Start a content part. An open message is continued with text or a refusal. Otherwise, the part starts a new
-        item.
-        """
+        """Start a content part. Text or a refusal continues an open message. Otherwise, the part starts a new item."""
         self._start(Opened())
         part = part_of(kind, "")
         if kind in ("text", "refusal") and self._open in ("text", "refusal"):
