@@ -2,7 +2,7 @@
 
 | the request has               | a backend of the same API                        | a backend of another API     |
 |-------------------------------|--------------------------------------------------|------------------------------|
-| only such tools               | receives them                                    | 400: not in that API         |
+| only backend-run tools        | receives them                                    | 400: not in that API         |
 | functions as well             | receives them with                               | dropped, with a warning      |
 |                               | ``toolsim_forward_hosted_tools``, else they are  |                              |
 |                               | dropped, with a warning                          |                              |
