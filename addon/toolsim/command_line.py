@@ -59,7 +59,7 @@ def discard_output() -> None:
 
 
 def resolved(command: Sequence[str]) -> list[str]:
-    """Return a command with the path of its program, or unchanged if the program is not found.
+    """Return a command with its program replaced by the program's path, unless the program is not found.
 
     On Windows, the file names of programs installed by npm end in ``.cmd``, which the system does not add by itself.
     """
@@ -123,7 +123,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0
     similar.
 
     ``prefix`` is added to the suggested word. ``cutoff`` is difflib's minimum similarity. It has to be higher for
-    flags, which are similar because of their dashes.
+    flags, because their dashes make all flags similar.
     """
     near = get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{near[0]}?" if near else ""

@@ -60,7 +60,7 @@ def _pipx_name(environment: Path) -> str:
 
 
 def _uv_tool(environment: Path) -> list[str]:
-    """Return the arguments of ``uv tool install`` that reinstall this uv tool, or [] if it is not a uv tool."""
+    """Return the arguments of ``uv tool install`` that reinstall toolsim, or [] if toolsim is not a uv tool."""
     try:
         receipt = tomllib.loads((environment / "uv-receipt.toml").read_text(encoding="utf-8"))
         tool, *others = receipt["tool"]["requirements"]

@@ -30,7 +30,7 @@ _POLICY = Policy(stop_after_tools="off", second_opinion="off")
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Text for the user, which is never empty. All prose, joined, is the model's text without its calls."""
+    """Non-empty text for the user. All prose, joined, is the model's text without its calls."""
 
     text: str
 
@@ -41,7 +41,10 @@ class Call:
 
     name: str
     arguments: str
-    """A JSON object. If the model's JSON was valid, it is unchanged. For a custom tool, this is the unchanged input."""
+    """The arguments as a JSON object, which is unchanged if the model's JSON was valid.
+
+    For a call to a custom tool, this is the unchanged input instead.
+    """
     namespace: str | None = None
     repairs: tuple[str, ...] = ()
     """The codes of the repairs that made the call valid. ``addon/docs/parsing.md`` lists the codes."""
@@ -49,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class InvalidCall:
-    """A call that a tool with ``strict: true`` does not allow. It ends the answer. ``message`` contains the reason."""
+    """An invalid call to a tool with ``strict: true``, which ends the answer. ``message`` contains the reason."""
 
     message: str
 

@@ -23,7 +23,7 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A running toolsim as a client sees it."""
+    """The address and the models of a running toolsim, as a client sees them."""
 
     origin: str
     """The URL without a path, such as ``http://127.0.0.1:8080``."""

@@ -42,7 +42,7 @@ def backend_url(text: str) -> str:
         backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
-    # Ollama answers on both /api and /v1, but only /v1 has the API that toolsim supports. On other servers, /api can be
+    # Ollama answers on both /api and /v1, but only /v1 has the API that toolsim supports. On other servers, /api may be
     # correct.
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):

@@ -7,7 +7,7 @@
 
 The names in the file are arguments of the command (``backend``, ``host``, ``port``, ``web``) and options of toolsim and
 mitmproxy. The command line overrides the file. Error messages contain the location: ``toolsim.toml:3: …``. mitmproxy
-still reads its own config.yaml, which the file and the command line override.
+still reads its own config.yaml, which the settings file and the command line override.
 """
 
 from __future__ import annotations

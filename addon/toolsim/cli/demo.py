@@ -25,7 +25,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 logger = logging.getLogger(__name__)
 
-# Startup timeout for the built-in backend, in seconds. The backend can start more slowly than the proxy.
+# Startup timeout for the built-in backend, in seconds. The backend may take longer to start than the proxy.
 _START_SECONDS = 20.0
 _TURN_SECONDS = 60.0
 _PAUSE = 0.5
@@ -124,7 +124,7 @@ class Player:
         self.failed: int | None = None
 
     def running(self) -> None:
-        """Start to send the requests."""
+        """Start sending the requests."""
         self._task = asyncio.get_running_loop().create_task(self._play())
 
     def done(self) -> None:

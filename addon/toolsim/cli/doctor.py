@@ -46,7 +46,7 @@ class DiagnosisError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of the probe: the base URL at which the server answered, its APIs, and the IDs of its models."""
+    """The base URL at which a server answered, the server's APIs, and the IDs of its models."""
 
     url: str
     apis: tuple[Api, ...]
@@ -166,9 +166,10 @@ def _ask(url: str, key: str, body: object = None, seconds: float = 10.0, api: Ap
 
 
 def _apis(url: str, key: str) -> tuple[Api, ...]:
-    """Return the APIs at a base URL, with chat first.
+    """Return the APIs at a base URL, with the Chat Completions API first.
 
-    Raises DiagnosisError if there are no APIs, or if a key is required."""
+    Raises DiagnosisError if there are no APIs, or if a key is required.
+    """
     found = []
     for api in (CHAT, RESPONSES, MESSAGES):
         answer = _ask(url + api.path_suffix, key, {}, api=api)

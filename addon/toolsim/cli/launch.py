@@ -101,7 +101,7 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim that is running at the listener's address if it has the requested backend, or None.
+    """Return the toolsim at the listener's address, or None if no toolsim with the requested backend is running there.
 
     Raises UsageError if that toolsim hides its backend because the key is missing or wrong.
     """
@@ -147,9 +147,9 @@ def _place(url: str) -> tuple[str, str, int, str]:
 
 
 def _local_server(agent: Agent) -> str:
-    """Return the base URL of Ollama or LM Studio if it is running on this machine with a model.
+    """Return the base URL of the Ollama or LM Studio server on this machine. A server without models is skipped.
 
-    Raises UsageError if neither is running with a model.
+    Raises UsageError if no such server with a model is running.
     """
     is_empty = ""
     for title, port in LOCAL_SERVERS.values():

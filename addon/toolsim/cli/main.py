@@ -2,7 +2,7 @@
 
 Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. The
 commands in ``PLUGINS`` have separate parsers. The exit codes are 0 for success, 1 for a problem with a server or a
-recording, 2 for a usage error, 130 after Ctrl-C, and 141 if the reader of the output has closed it.
+recording, 2 for a usage error, 130 after Ctrl-C, and 141 if the reader of the output has closed the pipe.
 """
 
 from __future__ import annotations

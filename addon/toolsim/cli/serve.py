@@ -98,7 +98,7 @@ def run(start: Start, *addons: object) -> int:
     base = WebMaster if start.web else DumpMaster
 
     class Started(base):  # type: ignore[misc, valid-type]
-        """A mitmproxy master that also checks the names in the settings, as soon as mitmproxy's options are defined."""
+        """A mitmproxy master that checks the option names in the settings once mitmproxy has defined its options."""
 
         def __init__(self, options: Options) -> None:
             super().__init__(options)
@@ -119,7 +119,7 @@ def run(start: Start, *addons: object) -> int:
 
 
 def _folder_problem(folder: Path) -> str:
-    """Create a folder if it does not exist. Return why files cannot be written to it, or "" if they can."""
+    """Create a folder if it does not exist. Return the reason why it is not writable, or "" if it is."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -178,7 +178,9 @@ class _Output:
 
 
 def check_free(host: str, port: int, remedy: str) -> None:
-    """Raise UsageError if the address cannot be bound. ``remedy`` is the argument for another port, without the number.
+    """Raise UsageError if the address cannot be bound.
+
+    ``remedy`` is the argument that selects another port, without the number, such as ``--port``.
 
     If another program binds the port after this check, mitmproxy reports the problem.
     """

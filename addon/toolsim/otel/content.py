@@ -50,9 +50,9 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment enables the recording of content.
+    """Return whether an environment variable enables the recording of content.
 
-    The conventions define the variable and its values.
+    The OpenTelemetry conventions define the variable and its values.
     """
     return environment.get(VARIABLE, "").strip().lower() in _ON
 

@@ -84,7 +84,7 @@ def turn_name(flow: HTTPFlow) -> str:
 def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
     """Return the span attributes that are known when the headers of a client's request have arrived.
 
-    The path attribute contains only the path of the API, since a prefix or the query can contain a key.
+    The path attribute contains only the path of the API, since a prefix or the query may contain a key.
     """
     request, client = flow.request, flow.client_conn
     protocol, _, version = request.http_version.partition("/")
@@ -199,7 +199,7 @@ def failure(report: Report, status: int | None) -> str:
     The error class is the error code if there is one, or else the HTTP status.
     """
     if report.error:
-        # A code from the backend can be any text, so only plain names are used.
+        # A code from the backend may be any text, so only plain names are used.
         return OTHER if loggable_name(report.error) != report.error else report.error
     if status is None:
         return ABORTED

@@ -27,7 +27,7 @@ SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 """The URL of the OpenTelemetry schema, for the version of the conventions that defines the attribute names."""
 
 FLUSH_SECONDS = 5.0
-"""Maximum time for which the proxy's exit waits until all spans are exported, in seconds."""
+"""Maximum time that the proxy waits at exit for all spans to be exported, in seconds."""
 _POLL_SECONDS = 0.02
 _MAX_WORDS = 240
 
@@ -101,7 +101,7 @@ class LoggingExporter(SpanExporter):
     def _hear(self, record: logging.LogRecord) -> bool:
         """Suppress an exporter's log record.
 
-        The first record while a batch is exported is kept as the reason for a failure.
+        The first record that is logged during the export of a batch is kept as the reason for a failure.
         """
         self._heard = self._heard or record.getMessage()
         return False
@@ -144,7 +144,7 @@ class LoggingExporter(SpanExporter):
 
 
 def _names(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the requested exporters, as the packages register them."""
+    """Return the names of the requested exporters. These are the names under which packages register exporters."""
     names = [name.strip().lower() for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
     variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((value for name in variables if (value := environment.get(name, "").strip())), "http/protobuf")

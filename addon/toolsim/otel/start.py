@@ -26,7 +26,7 @@ def asked_by(environment: Mapping[str, str]) -> str:
 
 
 def addons(environment: Mapping[str, str]) -> list[object]:
-    """Return the tracing addon as a list. It has to be loaded after ``ToolSim``.
+    """Return a list with the tracing addon, which has to be loaded after ``ToolSim``.
 
     The list is empty if traces are disabled or a package is missing.
     """

@@ -10,7 +10,7 @@ from toolsim.response.sentinel import Sentinel
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
-    """Yield consecutive parts of the text. The flag of each part is true if the part is a block that may be a call."""
+    """Yield the consecutive parts of a text, each with a flag that indicates whether the part may be a call."""
     parser = Thoughts(Sentinel(tag), lambda: Sentinel(tag))
     prose: list[str] = []
     for piece in [*parser.feed(text), *parser.finish()]:

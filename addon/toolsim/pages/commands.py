@@ -111,7 +111,7 @@ def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
 
 
 def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a category and a value, for example "exchange" and "aborted". Each pair counts as one."""
+    """Yield the pairs of a category and a value to count, for example "exchange" and "aborted"."""
     status = report.get("status")
     if status is None:
         yield "exchange", "aborted"

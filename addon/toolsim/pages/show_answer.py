@@ -20,7 +20,7 @@ _BAR = "│ "
 _INPUT_BAR = "┆ "
 _MAX_ENTRIES = 20
 
-# What the codes in reports mean.
+# Explanations of the codes in reports.
 _CODES = {
     "MALFORMED_JSON": "its JSON cannot be parsed",
     "SCHEMA_MISMATCH": "its arguments do not match the tool's schema",
@@ -36,7 +36,7 @@ class AnswerFacts:
 
     status: int = 200
     report: Mapping[str, Any] | None = None
-    """The value of ``flow.metadata["toolsim"]``, which can contain anything. The verdicts in it refer to the body from
+    """The value of ``flow.metadata["toolsim"]``, which may contain anything. The verdicts in it refer to the body from
     the backend.
     """
     received: bytes | None = None
@@ -176,10 +176,7 @@ class _Marks:
         self._at = 0
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
-        """Split the choice's next text into parts.
-
-        With each block, a description of its verdict is yielded, and with prose, None.
-        """
+        """Yield the parts of the choice's next text, each with a description of its verdict, or None for prose."""
         if not self._judged:
             for piece, is_block in prose_and_blocks(text):
                 yield piece, "a block" if is_block else None

@@ -128,7 +128,7 @@ class PromptView(Contentview):
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """No syntax highlighting, since a prompt can contain several languages."""
+        """No syntax highlighting, since a prompt may contain several languages."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:

@@ -62,7 +62,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(ApiError):
-    """A refusal of access. It is logged and counted by its reason (see ``refusals``)."""
+    """The error for a request that is not allowed. It is logged and counted by its ``reason`` (see ``refusals``)."""
 
     reason: Reason
 
@@ -213,7 +213,7 @@ def _token(name: str, value: str) -> str:
 def proxy_user_of(header: str, keys: ApiKeys) -> User | None:
     """Return the user whose key is in a ``Proxy-Authorization`` header, or None.
 
-    The key can be a Bearer token, or a Basic password with any user name.
+    The key may be a Bearer token, or a Basic password with any user name.
     """
     scheme, _, token = header.strip().partition(" ")
     if scheme.lower() != "basic":

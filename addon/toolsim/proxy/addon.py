@@ -60,7 +60,7 @@ from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-# Number of seconds without any output after which a keep-alive is sent. Some clients give up after 30 s without an
+# Number of seconds without output after which a stream sends a keep-alive. Some clients give up after 30 s without an
 # event.
 KEEPALIVE_SECONDS = 10.0
 
@@ -68,15 +68,15 @@ KEEPALIVE_SECONDS = 10.0
 class ToolSim:
     """Adds function calling to text-only backends.
 
-    ``keepalive`` is the number of seconds without any output after which the client of a stream receives a keep-alive.
-    If ``alone`` is true, no other requests share the event loop, so the hooks do all their work synchronously.
-    ``by_hand`` contains the full names of the options that the operator set explicitly, possibly to their defaults.
+    After ``keepalive`` seconds without output, a stream sends its client a keep-alive. If ``alone`` is true, no other
+    requests share the event loop, so the hooks do all their work synchronously. ``by_hand`` contains the full names of
+    all options that the operator set explicitly, even to their default values.
     """
 
     exchanges: ClassVar = Exchanges()
     """All exchanges in progress. All instances share them, so that no exchange is lost when the script is reloaded."""
     guard: ClassVar = Guard()
-    """Ends any exchange in which an exception is raised. All instances share it, so that it survives a reload."""
+    """Ends any exchange in which an exception is raised. All instances share it, so it survives a script reload."""
 
     def __init__(
         self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
@@ -85,7 +85,7 @@ class ToolSim:
         self._by_hand = frozenset(by_hand)
         """The full names of the options that were set explicitly.
 
-        No name is ever removed, because mitmproxy forgets which options were set when it rolls back a change.
+        Names are never removed. When mitmproxy rolls back a change, it forgets which options were set.
         """
         self._is_running = False
         self._modes: list[ProxyMode] = []

@@ -80,11 +80,11 @@ class Approve:
 
 
 def _comment(questions: Sequence[ApprovalPrompt]) -> str:
-    # The arguments are omitted, because they can be confidential and the comment is saved with the flow.
+    # The arguments are omitted, because they may be confidential and the comment is saved with the flow.
     return WAITS + ", ".join(f"{question.label}.{question.tool}" for question in questions) if questions else ""
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the IDs of these flows. For a round, return the ID of the client's flow to which it belongs."""
+    """Return the IDs of these flows. For a round, return the ID of the client's flow to which the round belongs."""
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

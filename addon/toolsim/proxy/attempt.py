@@ -1,12 +1,12 @@
 """Sends a request with a feature that its backend might reject, and resends it without the feature after a rejection.
 
-Some servers accept ``tools``, some can enforce a JSON format, and a server can offer between one and three APIs. Only
-its answers show which features it supports for a model. So if an option is set to ``auto``, toolsim first sends a
-request that uses the feature. If the backend responds with an error that names the feature, toolsim rewrites the
-client's request without the feature. If the backend rejects the path, toolsim rewrites the request for the next API.
-It then resends the request within the same exchange (``mitmproxy12.fallback_resend``), so that the client sees only one
-answer. Over HTTP/2, a request cannot be resent, so the client receives the error. toolsim remembers and logs each
-rejected feature and path.
+Some servers accept ``tools``, some can enforce a JSON format, and a server may offer one, two or three APIs. Only its
+answers show which features it supports for a model. So if an option is set to ``auto``, toolsim first sends a request
+that uses the feature. If the backend responds with an error that names the feature, toolsim rewrites the client's
+request without the feature. If the backend rejects the path, toolsim rewrites the request for the next API. It then
+resends the request within the same exchange (``mitmproxy12.fallback_resend``), so that the client sees only one answer.
+Over HTTP/2, a request cannot be resent, so the client receives the error. toolsim remembers and logs each rejected
+feature and path.
 
 A request is resent only if the error shows that the backend did not process it. An error that rejects a feature or a
 path shows this.

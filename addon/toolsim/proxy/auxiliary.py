@@ -41,7 +41,8 @@ class AuxiliaryRequest(Feature):
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
-        # This engine counts tokens only in the API ``by``. Turns use a different API, in which tools are sent as text.
+        # This engine counts tokens only through the API ``by``. Turns use a different API, in which tools are sent as
+        # text.
         mode = "inject" if policy.mode == "auto" else policy.mode
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 

@@ -164,7 +164,7 @@ class Backend:
         return tuple(sorted(order, key=self.missing.__contains__))
 
     def has(self, found: ApiName, rejected: Collection[ApiName]) -> None:
-        """Record that the backend answered in this API after it had rejected the paths of other APIs."""
+        """Record that the backend accepted a request to this API after it had rejected the paths of other APIs."""
         self.rejects(rejected)
         self.missing.pop(found, None)
         self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
@@ -213,7 +213,7 @@ class BackendRegistry:
         return backend
 
     def ask(self, backend: Backend, key: str) -> Awaitable[None] | None:
-        """Start to probe a backend with the operator's key for it, if a probe is due.
+        """Start probing a backend with the operator's key for it, if a probe is due.
 
         Return an awaitable for the first request, which has to wait for the probe. Return None for later requests.
         """

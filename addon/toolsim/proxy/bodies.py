@@ -1,6 +1,6 @@
 """Rewrites the body of a request or an answer once it has arrived, in this process or in a worker process.
 
-The *runner* (``rounds/``) creates answers that can take several requests to the backend.
+The *runner* (``rounds/``) creates answers that may take several requests to the backend.
 
 request ──▶ stored data is loaded ──┬─▶ answered in the background
                                     ├─▶ passed to the runner if several rounds are possible
@@ -151,7 +151,7 @@ class BodyRewriter:
                 logger.warning("toolsim: the profile %s applies, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
-        """Pass a request to the runner if its answer can take several rounds. Return whether it was passed on."""
+        """Pass a request to the runner if its answer may take several rounds. Return whether it was passed on."""
         if not flow.live or exchange.is_request_too_large:
             return False
         body = flow.request.raw_content or b""

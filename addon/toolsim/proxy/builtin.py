@@ -43,10 +43,10 @@ class Loopback(Protocol):
         """Return the IDs of the models that the backend offers."""
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Allow a flow to use the backend, and return the header with which its request proves this."""
+        """Allow a flow to use the backend, and return the header that its request must contain as proof."""
 
     def forget(self, flow: str) -> None:
-        """Stop allowing a flow to use the backend, because it has ended."""
+        """Stop allowing a flow to use the backend, because the flow has ended."""
 
 
 class BuiltinBackend:
@@ -136,7 +136,7 @@ class BuiltinBackend:
             flow.request.headers.update(self._loopback.admit(flow.id))
 
     def forget(self, flow_id: str) -> None:
-        """Stop allowing a flow to use the backend, because it has ended, even if its request was never sent."""
+        """Stop allowing a flow to use the backend, because the flow has ended, even if its request was never sent."""
         if self._loopback is not None:
             self._loopback.forget(flow_id)
 

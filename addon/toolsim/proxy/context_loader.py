@@ -107,7 +107,7 @@ class StoredContextLoader:
         context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
-        """Store a streamed answer before its final event is sent, because that event reports whether it was stored."""
+        """Store a streamed answer before its final event is sent, because that event reports the outcome."""
         answer, context = exchange.streamed, exchange.stored_context
         names = output_names(answer.final) if answer is not None else None
         if answer is None or context is None or names is None:
@@ -131,7 +131,7 @@ class StoredContextLoader:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return a function that stores the answer to an exchange whose answer takes several rounds.
+        """Return a function that stores the final answer of an exchange with several rounds.
 
         The function's argument is the answer, as a Response object.
         """

@@ -174,17 +174,18 @@ class Exchange:
         self.limits = limits
         self.backend = backend or Backend(NO_ROOT)
         self.backend_model = ""
-        """The name under which the backend offers the model, or "" if it is the client's name for the model."""
+        """The backend's name for the model, or "" if it is the same as the client's."""
         self.choose: Choose | None = None
         """A function that chooses the backend based on the model, or None once the backend has been chosen."""
         self.timeouts = Timeouts(limits)
         self.recorder = BodyRecorder()
         """Records the backend's answer and the client's answer, for people to inspect."""
         self.plan: Plan | None = None
-        """The plan of a rewritten request. It is None before the request is rewritten, and if it passes through
+        """The plan of a rewritten request. None until the request is rewritten, and for a request that passes through
         unchanged.
 
-        If it passes through unchanged, so does its answer. But if the backend does not answer, toolsim sends an error.
+        The answer to a request that passes through unchanged also passes through unchanged. But if the backend does not
+        answer, toolsim sends an error.
         """
         self.checked: Plan | None = None
         """The plan for checking the answer to a request that passes through unchanged, or None if no check is needed.
@@ -580,7 +581,7 @@ class Exchange:
         """Finish an exchange that has ended. ``flow`` is None if the flow no longer exists.
 
         mitmproxy's streams are reference cycles. They remain in memory until the next full garbage collection, which
-        can be 1,000 requests later, and about 30 MB accumulate until then. Most of this memory belongs to the readers
+        may be 1,000 requests later, and about 30 MB accumulate until then. Most of this memory belongs to the readers
         and writers of finished answers, so the flow releases its reference to the answer.
         """
         if self.user_turn is not None:
@@ -609,7 +610,7 @@ class Exchange:
             raise problems[0]
 
     def note_mismatch(self, code: str) -> None:
-        """If the violation with this ``code`` shows that a backend does not enforce a JSON format, remember this."""
+        """If the violation ``code`` shows that a backend does not enforce a JSON format, remember this fact."""
         plan = self.plan
         if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
             return

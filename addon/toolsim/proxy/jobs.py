@@ -60,7 +60,7 @@ _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The common fields of all results. ``report`` is the exchange's report, to which the job has added its findings.
+    """The common fields of all job results. ``report`` is the exchange's report, including the job's findings.
 
     ``error`` is the error for the client. It is also set if ``crash`` contains the traceback of a bug in toolsim.
     """

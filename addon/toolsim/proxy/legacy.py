@@ -6,7 +6,7 @@
    traces changed immediately; old names in recordings are converted.
 3. A *removed* option prevents startup, with a one-line message about its replacement.
 4. Each *environment variable* of toolsim's predecessor changes the default of an option. Values are parsed as in the
-   predecessor: they are case-insensitive, and Boolean values can have any of the usual spellings. An invalid value is
+   predecessor: they are case-insensitive, and Boolean values may have any of the usual spellings. An invalid value is
    ignored with a warning.
 """
 
@@ -74,7 +74,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
     given: dict[str, str | int | bool] = {}
     warnings = []
     for name, read in VARIABLES.items():
-        # A string value is not stripped, because it can be a delimiter that consists of spaces or line breaks.
+        # A string value is not stripped, because it may be a delimiter that consists of spaces or line breaks.
         word = environment.get(name, "") if read is str else environment.get(name, "").strip()
         if not word:
             continue

@@ -77,7 +77,7 @@ class Connections:
             self._passed.pop(ends, None)
 
     def is_loop(self, client: Client) -> bool:
-        """Return whether the requests on a client's connection have already passed through its listener."""
+        """Return whether the requests on a connection have already passed through the listener that accepted it."""
         return client.sockname is not None and _address(client.sockname) in self._before(client)
 
     def _before(self, client: Client) -> frozenset[_Address]:

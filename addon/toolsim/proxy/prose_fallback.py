@@ -68,7 +68,7 @@ class ProseFallbacks:
         return asked
 
     async def whole(self, flow: HTTPFlow, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Run the additional round of a non-streamed answer, and return the resulting answer."""
+        """Run the additional round for a non-streamed answer, and return the resulting answer."""
         plan, retry = exchange.plan, done.retry
         assert plan is not None
         assert retry is not None

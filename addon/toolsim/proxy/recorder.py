@@ -75,7 +75,7 @@ class BodyRecorder:
         self._response: Response | None = None
 
     def begin(self, response: Response) -> None:
-        """Store the response with the headers of the backend's answer. The caller must not change it afterwards."""
+        """Store the headers of the backend's answer. The caller must not change ``response`` afterwards."""
         self._response = response
 
     def whole(self, response: Response) -> None:

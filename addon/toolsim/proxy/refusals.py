@@ -51,7 +51,7 @@ class Refusals:
         self._lines = _lines(ALL_LINES)
 
     def answer(self, flow: HTTPFlow, error: ApiError, headers: Mapping[str, str] | None = None) -> None:
-        """Answer a flow with an error in the format of its client's API. If it is a ``Refusal``, log and count it."""
+        """Answer a flow with an error in the format of its client's API. A ``Refusal`` is logged and counted."""
         flow.response = error_response(error, headers)
         convert(flow.response, api_of_path(flow.request.path))
         if isinstance(error, Refusal):

@@ -47,7 +47,7 @@ class RoundFlow:
         )
 
     def note(self) -> dict[str, Any]:
-        """Return the data about the round that is needed to replay a recording of it."""
+        """Return the data that is needed to replay a recording of the round."""
         where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_side_request}
         return {
             **where,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from toolsim.rounds.server import RunnerServer
 
 MAX_BODY_BYTES = 1024 * 1024
-"""Maximum decoded size, in bytes, of a request whose answer can take several rounds.
+"""Maximum decoded size, in bytes, of a request whose answer may take several rounds.
 
 The request is parsed on the event loop, and again for each round.
 """
@@ -74,7 +74,7 @@ class Rounds:
         mcp_context: McpContext | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
-        """Pass a request to the runner if its answer can take several rounds, and return whether it was passed on.
+        """Pass a request to the runner if its answer may take several rounds, and return whether it was passed on.
 
         ``mcp_context`` contains the MCP servers that the request can use, and ``store`` stores the answer.
         """

@@ -5,15 +5,15 @@ A request reaches the proxy in one of three ways, which determines how it can be
 1. *reverse*: mitmproxy is a reverse proxy for one backend. All requests are for that backend, and toolsim is the server
    that the client sees: it serves metrics, checks the key and answers preflight requests.
 2. *direct*: the target of the request is the listener itself, although mitmproxy is an ordinary proxy. The request is
-   for the built-in backend or for ``toolsim_upstream``; without either it cannot be forwarded.
+   for the built-in backend or for ``toolsim_upstream``; if neither is available, it cannot be forwarded.
 3. *through*: the request is for another host. If it is allowed (see ``access``), it passes through unchanged. However,
    if ``toolsim_upstream`` is set, API requests are redirected there, for clients whose base URL cannot be changed.
 
 A built-in backend can be the target in all three cases, so it is recognized by its address.
 
 With ``toolsim_models``, the target of a turn depends on the model that its body names. So ``decide`` returns a
-``Choose`` in place of the target, and ``choose`` returns the target once the body has arrived. All other rules are the
-same. A request that names no model is sent to the default backend, to which all requests would be sent without
+``Choose`` in place of the target, and ``choose`` returns the target once the body has arrived. All other rules apply
+unchanged. A request that names no model is sent to the default backend, to which all requests would be sent without
 ``toolsim_models``.
 """
 
@@ -242,7 +242,7 @@ def no_model(entries: Sequence[ModelEntry], model: str | None) -> ApiError:
 
 
 def target_path(upstream: Upstream, path: str) -> str:
-    """Return the path of a request at ``upstream``. The request can be a turn or an auxiliary operation."""
+    """Return the path of a request at ``upstream``. The request may be a turn or an auxiliary operation."""
     named = action_of(path)
     if named is None:
         return join(upstream, path)

@@ -62,7 +62,7 @@ class Timeouts:
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:
-        """Return the time since the start, in seconds."""
+        """Return the time since the start of the exchange, in seconds."""
         return time.monotonic() - self._started_at
 
     def end(self, error: ApiError) -> None:

@@ -142,7 +142,7 @@ class Sockets:
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None
     ) -> Refusal | None:
-        """Send an upgrade to the local server. Return the reason if the upgrade is refused, or None.
+        """Send an upgrade to the local server, and return None. If the upgrade is refused, return the reason.
 
         ``sent`` is the request as received, ``owner`` is the owner of its key, and ``proxy_user`` is the user whose key
         the client sent to the forward proxy. ``max_bytes`` limits the size of each request on the connection.

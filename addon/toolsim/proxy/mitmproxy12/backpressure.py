@@ -39,7 +39,7 @@ class ClientBackpressure:
 def bound_buffers(own: socket.socket, size: int) -> None:
     """Limit the kernel's send and receive buffers to ``size`` bytes each.
 
-    The limit of a listening socket applies to all connections that it accepts.
+    If the socket is a listening socket, the limit applies to each connection that it accepts.
     """
     for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
         with suppress(OSError):

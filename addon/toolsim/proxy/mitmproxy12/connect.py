@@ -1,6 +1,6 @@
 """Limits the time that an attempt to connect to a backend can take.
 
-mitmproxy has no connection timeout. The operating system's timeout can be minutes (mitmproxy issue #1095).
+mitmproxy has no connection timeout. The operating system's timeout may be minutes (mitmproxy issue #1095).
 
 Relies on these internals of ``mitmproxy.proxy.server`` 12.2: the hook ``server_connect`` runs in the task that then
 connects, and canceling that task results in an ordinary connection error. So a timer cancels the task unless the

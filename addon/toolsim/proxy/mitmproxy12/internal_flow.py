@@ -101,7 +101,7 @@ class FlowHandler(ReplayHandler):
         with suppress(TimeoutError):
             await asyncio.wait_for(self.done.wait(), LEAVE_SECONDS)
             return
-        # The flow can still be open because it is intercepted, or because its connection is being opened.
+        # The flow may still be open because it is intercepted, or because its connection is being opened.
         if self.flow.killable:
             self.flow.kill()  # type: ignore[no-untyped-call]
         for transport in list(self.transports.values()):

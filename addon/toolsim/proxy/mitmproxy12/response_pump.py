@@ -8,7 +8,7 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
    as a chunk. Nearly all events of a stream are of this type, so this class does both in one step, which saves half of
    mitmproxy's own work.
 3. For each hook, mitmproxy looks up a handler in every addon, which takes 0.1 ms. If the argument of the hook is a
-   flow, it also looks up the handlers of ``update``. So the hook that can run many times during an answer
+   flow, it also looks up the handlers of ``update``. So the hook that may run many times during an answer
    (``ToolsimPauseHook``) receives the answer instead of the flow.
 4. While a hook runs, other events of the stream have to wait, including the client's disconnection. So a stream that
    waits for another round does not wait in a hook. It polls the round, and requests a wake-up for the next poll. The
@@ -37,7 +37,7 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
-"""Time, in seconds, that toolsim waits for a backend to disconnect after its answer, before it disconnects itself."""
+"""Time, in seconds, that a backend has to disconnect after its answer. After that, toolsim closes the connection."""
 
 UNREAD_SECONDS = 0.1
 """Interval, in seconds, between checks of whether a slow client has read enough for another round to continue."""

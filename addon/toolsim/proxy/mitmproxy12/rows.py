@@ -93,7 +93,7 @@ def _console_row(original: Callable[..., Any]) -> Callable[..., Any]:
 def _described(flow: HTTPFlow) -> HTTPFlow:
     """Return a copy of a flow that shows the client's URL, followed by the comment.
 
-    If there is no such URL and no comment, return the flow itself.
+    If the URL is unknown and there is no comment, return the flow itself.
     """
     place, comment = _client_place(flow), " ".join(flow.comment.split())
     if place is None and not comment:

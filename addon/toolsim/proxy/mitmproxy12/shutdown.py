@@ -27,7 +27,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
-    """Install ``handle`` for the signals that end mitmproxy. Return the signals for which this was possible."""
+    """Install ``handle`` for the signals that end mitmproxy. Return the signals for which it was installed."""
     # If mitmproxy has installed no handlers, the program that embeds it decides what these signals do.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []
@@ -62,7 +62,7 @@ class Unsent:
         self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
 
     def note(self, client: Client) -> None:
-        """Start to track a client's connection. Its unsent bytes count even after the connection is closed."""
+        """Start tracking a client's connection. Its unsent bytes count even after the connection is closed."""
         if (writer := writer_of(client)) is not None:
             self._writers.add(writer)
 

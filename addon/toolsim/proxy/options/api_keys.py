@@ -122,7 +122,7 @@ def digest_of(key: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def owner_of_token(token: str) -> str:
-    """Return the owner of requests with this token, as a one-way hash. The token can be empty."""
+    """Return the owner of requests with this token, as a one-way hash. The token may be empty."""
     # The result is cached, because a hash takes up to 0.03 ms in a busy proxy. The hashed text is the same as in
     # earlier versions, so that data stored by them remains accessible.
     return _hashed(b"Bearer " + token.encode("utf-8", "surrogateescape") if token else b"")

@@ -22,7 +22,7 @@ Value = str | int | bool | tuple[str, ...]
 class Option:
     """An option, whose values have the type of its ``default``.
 
-    If the default is a tuple, a value is a list of words. The words can be separate arguments, or separated by commas.
+    If the default is a tuple, a value is a list of words. The words may be separate arguments, or separated by commas.
     """
 
     name: str

@@ -23,7 +23,7 @@
    a profile could have the wrong effect. A profile measured with another version or engine might still be better than
    none, so it applies, with a warning that is logged once.
 
-``[tuned]`` can contain any figures that justify the choices; only the two entries above are read. toolsim 0.2 called
+``[tuned]`` may contain any figures that justify the choices; only the two entries above are read. toolsim 0.2 called
 this table ``[learned]``, which is still read.
 """
 
@@ -99,7 +99,7 @@ def own_folder(environment: Mapping[str, str]) -> Path:
 
 
 def profile_warning(profile: Profile, engine: str) -> str:
-    """Return why a profile might not suit an ``engine`` or this version of toolsim.
+    """Return the reason why a profile might not suit an ``engine`` or this version of toolsim.
 
     Return "" if the profile suits both or has no effect.
     """

@@ -225,7 +225,7 @@ def _check_folder(folder: Path, value: str) -> None:
 
 
 def folder_problem(folder: Path) -> str:
-    """Return why files cannot be written to a folder, or "" if they can be written. The folder might not exist yet."""
+    """Return the reason why a folder is not writable, or "" if it is. The folder might not exist yet."""
     place = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     if not place.is_dir():
         return f"{place} is a file"

@@ -2,7 +2,7 @@
 
 Names follow Prometheus's conventions: base units, and ``_total`` for counters. A series with labels known in advance
 exists from the start, at 0; otherwise the first event of its kind would not show as an increase. The names of models,
-tools and error codes come from clients, models and backends, and can be any text. So the number of series in a family
+tools and error codes come from clients, models and backends, and may be any text. So the number of series in a family
 is limited, and all further label values are counted as ``other``. Models and tools are labels only if the operator
 enables them.
 """

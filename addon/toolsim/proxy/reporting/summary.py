@@ -41,7 +41,7 @@ _MAX_PROBLEM_CHARS = 200
 
 
 def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]:
-    """Return the fields of a finished exchange. ``status`` is None if the client received no answer."""
+    """Return the log fields of a finished exchange. ``status`` is None if the client received no answer."""
     return report.summary() | {"status": status, "seconds": round(seconds, 3)}
 
 
@@ -93,13 +93,13 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
 
 
 def _counted(tally: Tally, kinds: Sequence[str]) -> str:
-    """Return a phrase such as "2 calls: get_time, get_weather", with the number of entries and the given ``kinds``."""
+    """Return a phrase such as "2 calls: get_time, get_weather", in which 2 is the number of entries in the tally."""
     count = len(tally.entries)
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
 
 def remedies(report: Report) -> list[str]:
-    """Return the options that would prevent the warnings in a report. After a retry, suggest none."""
+    """Return the options that would prevent the warnings in a report. If there was a retry, return no options."""
     if report.retries:
         return []
     return list(dict.fromkeys(filter(None, map(remedy, report.warnings))))
@@ -170,7 +170,7 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
 
 
 def lost_calls(call_ids: Sequence[str]) -> str:
-    """Return a phrase about a turn's calls whose outputs never arrived."""
+    """Return a phrase that lists calls whose outputs never arrived, such as "no output received for call_1"."""
     return f"no output received for {listed(call_ids)}"
 
 
