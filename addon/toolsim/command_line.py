@@ -59,7 +59,7 @@ def discard_output() -> None:
 
 
 def resolved(command: Sequence[str]) -> list[str]:
-    """Return a command with its program replaced by the program's path, unless the program is not found.
+    """Return a command with its program replaced by the program's path, provided that the program is found.
 
     On Windows, the file names of programs installed by npm end in ``.cmd``, which the system does not add by itself.
     """

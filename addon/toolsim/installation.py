@@ -92,7 +92,7 @@ def _each(flag: str, values: Sequence[str]) -> Iterator[str]:
 
 
 def _line(arguments: Sequence[str]) -> str:
-    """Quote arguments for the shell. cmd does not support single quotes, and a bare ``>`` would redirect output."""
+    """Quote arguments for the shell. cmd.exe does not support single quotes, and a bare ``>`` would redirect output."""
     if os.name == "nt":
         return " ".join(f'"{word}"' if set(word) & set(" <>|&^") else word for word in arguments)
     return shlex.join(arguments)

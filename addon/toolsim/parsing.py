@@ -62,7 +62,7 @@ Part = Prose | Call | InvalidCall
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A complete answer. ``parts`` are in the order of the text, and adjacent prose is joined."""
+    """A complete answer. ``parts`` are in the order in which they appear in the text, and adjacent prose is joined."""
 
     parts: tuple[Part, ...]
 

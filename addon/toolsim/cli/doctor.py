@@ -99,7 +99,7 @@ def _profile(model: str) -> str:
 def examine(url: str, key: str) -> ProbeResult:
     """Return the APIs and models at a base URL. Without a path, ``/v1`` is also tried.
 
-    Raises DiagnosisError if no API is found, the server is unreachable, or it rejects the key.
+    Raises DiagnosisError if no API is found, or if the server is unreachable or rejects the key.
     """
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models at both paths, but the API only below /v1.

@@ -209,7 +209,7 @@ def _piece(piece: Piece) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of the text if it is a JSON object, and any other text unchanged."""
+    """Return the JSON object that a text contains, or the text itself if it is not a JSON object."""
     found = parse_object(text.encode("utf-8", "surrogatepass")) if text.lstrip().startswith("{") else None
     return text if found is None else found
 

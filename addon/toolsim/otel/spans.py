@@ -62,7 +62,7 @@ class Spans(Feature):
     # -- a request to the model --
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin the span of a request to the model, which is about to be sent."""
+        """Begin the span of the model request that is about to be sent."""
         model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
         self._status = None
         self._chat = self._export.tracer.start_span(

@@ -1,1 +1,1 @@
-"""Renders requests and answers as text for people to read. It does not change the flows."""
+"""Renders requests and answers as text for people to read, without changing the flows."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from toolsim.wire.json_codec import whole_text
 
 WIDTH = 84
-"""Width of a page in columns. A page of this width fits into half of a browser window."""
+"""Width of a page in columns. A page of this width fits in half a browser window."""
 
 _INDENT = "  "
 # The content of an empty line. mitmweb renders each line as a block, and a block without a space would have no height.

@@ -55,9 +55,9 @@ class ReadAnswer:
     usage: Usage | None = None
     error: ApiError | None = None
     pieces: dict[int, list[Piece]] = field(default_factory=dict)
-    """The parts of the answer, by choice."""
+    """The parts of the answer, by the index of the choice."""
     reasons: dict[int, str] = field(default_factory=dict)
-    """The finish reasons, by choice."""
+    """The finish reasons, by the index of the choice."""
 
     @property
     def calls(self) -> list[StructuredCall]:

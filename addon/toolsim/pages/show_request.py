@@ -121,7 +121,9 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Parse a request body in any API's format. Return the request, and a description of any problem or ""."""
+    """Parse a request body in any API's format. Return the request and a description of the problem, or "" if there was
+    no problem.
+    """
     try:
         return api_of_request(body).read(body), ""
     except BadRequest as bad:
@@ -269,7 +271,7 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 
 
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
-    """Split a message into pairs of a kind ("text", "catalog", "call", "output" or "block") and the text.
+    """Split a message into segments: pairs of a kind ("text", "catalog", "call", "output" or "block") and the text.
 
     The record of a call or an output is recognized only in a message with the role that toolsim uses for such a record.
     """

@@ -36,7 +36,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
-"""The headers in which clients send their key. In the first one (``Authorization``), it follows "Bearer"."""
+"""The headers in which clients send their key. In ``Authorization`` (the first one), the key follows "Bearer"."""
 
 _BEARER = KEY_HEADERS[0]
 

@@ -143,9 +143,9 @@ class Backend:
         self.is_stale = True
 
     def known_for(self, policy: Policy) -> Policy:
-        """Return the operator's policy with the identified engine in place of "auto".
+        """Return the operator's policy, with the identified engine in place of "auto".
 
-        Until the engine has been identified, it is "unknown".
+        If the engine has not been identified yet, it is replaced by "unknown" instead.
         """
         return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
 
@@ -172,7 +172,7 @@ class Backend:
     def has_none(self) -> None:
         """Log that the backend offers none of the APIs.
 
-        This is not remembered, since the backend might still be starting.
+        The result is not remembered, since the backend might still be starting.
         """
         self._log(logging.WARNING, f"it {NO_API}: is the base URL correct?")
 

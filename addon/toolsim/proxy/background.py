@@ -54,7 +54,7 @@ class Answers(Protocol):
 
 
 class Parts(NamedTuple):
-    """The objects of the proxy that the optional package for background answers needs."""
+    """The parts of the proxy that the optional package for background answers needs."""
 
     memory: ResponseStore
     rounds: Rounds

@@ -79,7 +79,7 @@ class Dispatcher:
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
-            # The client's request has already been routed, and the round has the same target.
+            # A round has the same target as the client's request, which has already been routed.
             backend = self._known(flow)
             backend.is_builtin = route.leads_to(flow.request.host, flow.request.port, self._builtin_port)
             if backend.is_builtin:

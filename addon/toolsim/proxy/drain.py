@@ -158,11 +158,11 @@ class Drain:
             self._exchanges.passing[flow.id] = flow.client_conn.id
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Announce that the connection closes after a streamed answer, if the proxy is draining."""
+        """If the proxy is draining, announce that the connection will close after this streamed answer."""
         self._close_after(flow)
 
     def response(self, flow: HTTPFlow) -> None:
-        """Announce that the connection closes after a non-streamed answer, if the proxy is draining."""
+        """If the proxy is draining, announce that the connection will close after this non-streamed answer."""
         self._exchanges.passing.pop(flow.id, None)
         assert flow.response is not None
         if not flow.response.stream:
@@ -178,7 +178,7 @@ class Drain:
         response = flow.response
         assert response is not None
         is_http1 = flow.request.http_version.startswith("HTTP/1")
-        # Upgrades use the Connection header for a different purpose.
+        # The Connection header of an upgrade response must remain "upgrade".
         if self.is_draining and is_http1 and PAGE not in flow.metadata and "upgrade" not in response.headers:
             response.headers["connection"] = "close"
 

@@ -48,7 +48,7 @@ class Guard:
 
     def __init__(self) -> None:
         self.failures = 0
-        """The number of exceptions that ended an exchange, or would have ended one."""
+        """The number of exceptions in toolsim, whether or not there was an exchange that they ended."""
         self._since = 0.0
         """The time at which clearance became required, or 0 if it is not required."""
         self._flows: WeakSet[HTTPFlow] = WeakSet()
@@ -83,7 +83,7 @@ class Guard:
 
     def check_server(self, server: Server) -> None:
         """Raise NotCleared if the hooks of a new connection to a backend have not completed."""
-        # A connection through another proxy is exempt, because its hooks were called with a different object.
+        # A connection through another proxy is exempt, because its hooks received another connection object.
         is_ours = self._since and server.via is None and (server.timestamp_start or 0.0) > self._since
         if is_ours and server not in self._servers:
             raise NotCleared("the hook server_connected was not completed")
@@ -118,7 +118,7 @@ def described(problem: Exception) -> str:
 
 
 def place_of(problem: Exception) -> str:
-    """Return the innermost toolsim function in an exception's traceback, or ""."""
+    """Return the innermost toolsim function in an exception's traceback, or "" if there is none."""
     frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
     own = [frame.f_code for frame in frames if frame.f_code.co_filename.startswith(_FOLDER)]
     if not own:

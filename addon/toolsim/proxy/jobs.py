@@ -162,7 +162,7 @@ class Job[R: JobResult](ABC):
 
     Workers alternate between the jobs of different owners, so that one owner cannot delay the others.
     """
-    subject = "a request"  # The name for the processed data in error messages.
+    subject = "a request"  # The name of the data in error messages.
 
     @property
     @abstractmethod
@@ -372,7 +372,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     if rewritten is not None and rewritten.passes:
         return RequestResult(job.report, checked=rewritten.plan)
     client = APIS[job.api_name]
-    # If the backend has a different API, the request cannot be sent unchanged, because its path is unknown there.
+    # If the backend has a different API, the request cannot be sent unchanged, because that API has a different path.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest(unreadable(body))

@@ -34,8 +34,8 @@ COMMENT = "toolsim_comment"
 NOTE = "toolsim_capture"
 """The metadata key for the description of a recording.
 
-It includes the ``options`` that were in effect. In a recording, it also includes the ``side`` that the flow represents,
-which is "client" or "backend".
+The description includes the ``options`` that were in effect. In a recording, it also includes the ``side`` that the
+flow represents, which is "client" or "backend".
 """
 
 

@@ -51,7 +51,7 @@ class ProseFallbacks:
     rounds: Rounds
     bounds: RoundLimits
     policy: Callable[[HTTPFlow, Exchange], Policy]
-    """A function that returns the policy for a flow, before the profile for the flow's model is applied."""
+    """A function that returns the policy for a flow, without the settings in the profile of the flow's model."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
         """Start another round for an answer, for the reason in ``retry``. Return None if no other round is possible.

@@ -1,4 +1,4 @@
-"""The data about a flow that is a round of an answer, for the flow's exchange and recording."""
+"""The data about the flow of a round, for the flow's exchange and for recordings."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ class Rounds:
             request = api.read(document)
             request, document, body = stored_by_us(request, document, body, memory)
         except BodyTooLarge:
-            # The body is too large to be parsed here. The job that rewrites the request determines whether it would
-            # have taken several rounds.
+            # The body is too large to be parsed here. The job that rewrites the request determines whether the request
+            # would have taken several rounds.
             exchange.marks_of_rounds = mcp_context.marks if mcp_context is not None else ()
             return False
         except (BadRequest, ValueError):
@@ -259,7 +259,7 @@ class Delegation(Feature):
 
     @override
     def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Store the answer in the flow, and restore the flow's own target for inspection and replays."""
+        """Store the answer in the flow, and restore the flow's original target for inspection and replays."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request

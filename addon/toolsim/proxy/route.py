@@ -59,8 +59,8 @@ PAGES: Mapping[str, Page] = {
 WITHOUT_KEY = ("health", "ready")
 """The pages that are available to clients without a key, such as load balancers.
 
-The pages contain no secrets. If a key is set, anyone can request them, because the rules for web pages do not apply to
-a listener with a key (``access``, rule 3).
+The pages contain no secrets. If a key is set, even web pages can request them, because the rules for web pages do not
+apply to a listener with a key (``access``, rule 3).
 """
 MODELS = "/models"
 _MAX_MODEL_CHARS = 200
@@ -269,7 +269,8 @@ def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
 def endpoint(path: str) -> str:
     """Return the suffix of a path that identifies an API endpoint, such as "/responses", or "" if there is none.
 
-    The query of the path is ignored."""
+    The query is ignored.
+    """
     api = api_of_path(path)
     if api is not None:
         return api.path_suffix
@@ -306,7 +307,7 @@ def join(upstream: Upstream, path: str) -> str:
 def _other_target(request: Incoming, ending: str, settings: Settings, builtin_port: int | None) -> Upstream | None:
     """Return the backend to which an API request is redirected, or None if the request keeps its own target.
 
-    If the built-in backend is selected but not running, the port is 0.
+    If the built-in backend is selected but not running, the port of the result is 0.
     """
     if not ending:
         return None

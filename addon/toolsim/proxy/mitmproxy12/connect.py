@@ -17,7 +17,7 @@ from mitmproxy.tls import TlsData
 
 
 class ConnectTimeout:
-    """An addon that cancels an attempt to connect after ``seconds``, or never if ``seconds`` is 0."""
+    """An addon that cancels an attempt to connect after ``seconds``. If ``seconds`` is 0, there is no time limit."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

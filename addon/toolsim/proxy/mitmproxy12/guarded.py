@@ -318,7 +318,8 @@ def _settle(above: NextLayer) -> None:
 async def _end(handler: ConnectionHandler, streams: list[GuardedStream]) -> None:
     """End the given streams of a connection.
 
-    If there are none, or if a stream has been upgraded to a WebSocket connection or a tunnel, close the connection.
+    If no streams are given, or if a stream has been upgraded to a WebSocket connection or a tunnel, close the
+    connection.
     """
     for stream in streams:
         if stream.child_layer is not None:

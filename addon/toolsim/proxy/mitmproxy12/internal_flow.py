@@ -72,7 +72,7 @@ class FlowHandler(ReplayHandler):
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """An event that is cleared while the consumer of the answer is too slow. Meanwhile, the backend is not read."""
+        """An event that is cleared while the consumer of the answer is too slow. Meanwhile, no data is read."""
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 

@@ -38,7 +38,7 @@ def set_format(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
 
 
 class _Last(logging.Handler):
-    """Passes log records to the handler ``first`` once mitmproxy has removed that handler."""
+    """A log handler that passes records to the handler ``first`` after mitmproxy has removed ``first``."""
 
     def __init__(self, first: TermLogHandler) -> None:
         super().__init__(first.level)

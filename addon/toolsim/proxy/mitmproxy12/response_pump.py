@@ -40,7 +40,7 @@ LINGER_SECONDS = 0.5
 """Time, in seconds, that a backend has to disconnect after its answer. After that, toolsim closes the connection."""
 
 UNREAD_SECONDS = 0.1
-"""Interval, in seconds, between checks of whether a slow client has read enough for another round to continue."""
+"""Interval, in seconds, at which a stream checks whether a slow client has read enough for a round to continue."""
 
 
 @dataclass

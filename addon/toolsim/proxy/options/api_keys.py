@@ -124,12 +124,12 @@ def digest_of(key: str) -> bytes:
 def owner_of_token(token: str) -> str:
     """Return the owner of requests with this token, as a one-way hash. The token may be empty."""
     # The result is cached, because a hash takes up to 0.03 ms in a busy proxy. The hashed text is the same as in
-    # earlier versions, so that data stored by them remains accessible.
+    # earlier versions, so that data from those versions remains accessible.
     return _hashed(b"Bearer " + token.encode("utf-8", "surrogateescape") if token else b"")
 
 
 def owner_of_name(name: str) -> str:
-    """Return the owner of a named user's requests. It differs from the owner of any token."""
+    """Return the owner of a named user's requests. The result differs from the owner of any token."""
     return _hashed(b"user " + name.encode())
 
 

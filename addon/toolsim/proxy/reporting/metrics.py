@@ -129,7 +129,7 @@ class Histogram:
 class Metrics:
     """All metrics about exchanges.
 
-    ``labels`` contains any of ``model`` and ``tool``. Each of them becomes an additional label.
+    ``labels`` may contain "model" and "tool", each of which becomes an additional label.
     """
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
