@@ -121,8 +121,9 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Parse a request body in any API's format. Return the request and a description of the problem, or "" if there was
-    no problem.
+    """Parse a request body in any API's format.
+
+    Return the request, or None and a description of the problem.
     """
     try:
         return api_of_request(body).read(body), ""

@@ -5,8 +5,8 @@ name that resolves to it. A single request of this kind would exhaust all file d
 ways:
 
 1. *Directly.* A connection that the proxy opens to its own listener arrives there with the source address from which
-   the proxy opened it (``Connections``). Each connection is remembered together with the listeners that its
-   request has passed through, and a request that returns to one of them is refused. A request from one listener to
+   the proxy opened it (``Connections``). Each connection is remembered together with the listeners that its request has
+   passed through, and a request that returns to one of these listeners is refused. A request from one listener to
    another in the same process is not a loop. Both the source and the target are compared, because a client on this
    machine can use the same source port as one of the proxy's connections to another target, and a busy machine reuses
    ports often.

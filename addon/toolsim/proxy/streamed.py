@@ -192,7 +192,7 @@ class StreamedAnswer:
         return self._recorder.pass_on(self._rewriter.keepalive())
 
     def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer with an error that did not arrive in the backend's stream."""
+        """End the answer with an error from a source other than the backend's stream."""
         return self._recorder.pass_on(self._rewriter.fail(error))
 
     def follow(self, content_type: str) -> None:

@@ -111,8 +111,8 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
             if self.fed is not None and self.fed.waits:
-                # The backend's answer was already complete, because toolsim has started another round for the client's
-                # answer. So the failure of this backend connection does not matter.
+                # toolsim has started another round, so the backend's answer was already complete. The failure of the
+                # backend's connection does not matter.
                 self.has_backend_ended = True
                 return
             # The backend has failed, so the answer ends after the data received so far.

@@ -110,7 +110,7 @@ class ResponsePump(OwnStream):
             self.fast_path = open_fast_path(self, answer, self.layer, self.framed)
 
     def frame_chunks(self, response: Response) -> None:
-        """Enable framing of chunks if these headers require chunks and the client uses HTTP/1 (rule 2)."""
+        """Enable framing of chunks if the response headers require chunks and the client uses HTTP/1 (rule 2)."""
         is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
         self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
 

@@ -76,7 +76,7 @@ class Log:
         log_format.set_format(_FORMS.get(form, log_format.own_format))
 
     def restore(self) -> None:
-        """Restore mitmproxy's log settings, except the format of the lines that it logs after all addons have ended."""
+        """Restore mitmproxy's log settings, except the format of lines that are logged after all addons have ended."""
         _CONNECTIONS.setLevel(logging.NOTSET)
         _TORNADO.setLevel(logging.NOTSET)
         log_format.keep_format()
