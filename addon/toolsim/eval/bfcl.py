@@ -45,7 +45,7 @@ _RUNS = itertools.count()
 
 
 def cases(category: str) -> Sequence[Case]:
-    """Return a category's cases, in BFCL's order. Raises UsageError for an unknown category, or if BFCL is missing."""
+    """Return a category's cases, in BFCL's order. Raises UsageError if the category is unknown or BFCL is missing."""
     if category not in CATEGORIES:
         raise UsageError(f"no such category: {category}; expected one of {', '.join(CATEGORIES)}")
     entries = bfcl_package.load_entries(category)

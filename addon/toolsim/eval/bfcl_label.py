@@ -37,14 +37,14 @@ def decode(calls: Sequence[Call]) -> list[Decoded] | None:
 
 
 def label_unread(answer: Answer) -> Label:
-    """Return the label of an answer without calls, or with arguments that are not JSON."""
+    """Return the label for an answer without calls, or with arguments that are not JSON."""
     if answer.finish == "length":
         return "truncation"
     return "malformed_json" if answer.calls or _ATTEMPT.search(answer.text) else "no_call"
 
 
 def label_wrong(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any]) -> Label:
-    """Return the label of incorrect ``calls``. ``answers`` maps each correct call's name to its correct arguments."""
+    """Return the label for incorrect ``calls``. ``answers`` maps each correct call's name to its correct arguments."""
     if len(calls) < len(answers):
         return "parallel_collapse"
     if len(calls) > len(answers):

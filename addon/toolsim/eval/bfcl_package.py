@@ -50,7 +50,7 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "bfcl_eval.model_handler.parser.java_parser": {"parse_java_function_call": None},
     "bfcl_eval.model_handler.parser.js_parser": {"parse_javascript_function_call": None},
 }
-# Maximum absolute value of a number in an arithmetic expression, which models sometimes write instead of a result.
+# Maximum absolute value of numbers in arithmetic expressions, which models sometimes write instead of results.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 # Large values of these arguments become NaN, because they could exhaust the simulated calculator's time or memory.
@@ -101,7 +101,7 @@ def _temporary_folder() -> str:
 
 
 def load_entries(category: str) -> list[Entry]:
-    """Return the cases in a category, in the order of its file. Raises UsageError if BFCL is not installed."""
+    """Return the cases in a category, in file order. Raises UsageError if BFCL is not installed."""
     entries: list[Entry] = _module("utils").load_dataset_entry(category)
     return entries
 
@@ -112,7 +112,7 @@ def load_answers(category: str) -> dict[str, Any]:
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions as tools for function-calling models, with JSON schema types and no dots."""
+    """Return function descriptions as tools for function-calling models: JSON schema types, and no dots in names."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,
@@ -136,7 +136,7 @@ def read_prompted(text: str) -> list[Decoded]:
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
-        # Python also warns about backslashes or ``1is`` in the model's text. Such warnings are irrelevant.
+        # Python warns about backslashes or ``1is`` in the model's text. Such warnings are irrelevant.
         with warnings.catch_warnings(action="ignore"):
             for node in ast.walk(ast.parse(stripped.strip().strip("'"), mode="eval")):
                 _refuse_unsafe(node)
@@ -182,7 +182,7 @@ def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
 def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
     """Return calls as lines of Python, which the simulated classes evaluate.
 
-    An unknown function is called instead if the name is not in ``allowed``, or an argument's name is not an identifier.
+    If the function is not in ``allowed``, or an argument's name is not an identifier, an unknown function is called.
     """
     names = set(allowed)
     return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
@@ -200,7 +200,7 @@ def _bounded(name: str, value: object) -> object:
 
 
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
-    """Evaluate lines of Python with the simulated classes, and return the outputs. ``run`` identifies the instances."""
+    """Evaluate lines of Python with the simulated classes, and return the outputs. ``run`` selects the instances."""
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
     )
@@ -217,7 +217,7 @@ def multi_turn_error(
 
 
 def forget(run: str) -> None:
-    """Delete the instances of the simulated classes for a run, which BFCL stores in global variables."""
+    """Delete a run's instances of the simulated classes. BFCL stores these instances in global variables."""
     instances = vars(_module("eval_checker.multi_turn_eval.multi_turn_utils"))
     for name in [name for name in instances if name.startswith(f"{run}_") and name.endswith("_instance")]:
         del instances[name]

@@ -15,7 +15,7 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 class BfclPrompt:
     """The PromptForm of one case, which describes the functions in BFCL's default prompt.
 
-    An earlier call is written as the prompt requests, ``[name(key=value)]``. A step's outputs become one user message.
+    An earlier call is written in the prompt's format, ``[name(key=value)]``. A step's outputs become one user message.
     """
 
     entry: bfcl_package.Entry
@@ -29,7 +29,7 @@ class BfclPrompt:
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
-        except (bfcl_package.Unreadable, TypeError, ValueError):  # Some Python values are not JSON.
+        except (bfcl_package.Unreadable, TypeError, ValueError):  # Some Python values cannot be converted to JSON.
             return text, ()
         return "", tuple(Call(f"call_{number}", name, arguments) for number, (name, arguments) in enumerate(calls))
 

@@ -76,7 +76,7 @@ async def _compare_catalog(args: Namespace) -> int:
 
 
 async def _evaluate(args: Namespace, folder: Path) -> int:
-    # Modules that send requests to a model are imported only when needed, so that --help works without the packages.
+    # Modules that send requests to a model are imported only when needed, so that --help works without extra packages.
     import_module("openai")
     url = settings.base_url(args, os.environ)
     key = settings.api_key(args, url, os.environ) if url else ""

@@ -1,4 +1,4 @@
-"""Assigns a label to a failed conversation. If several labels apply, it is the first one in a call's life cycle."""
+"""Assigns a label to a failed conversation. If several apply, the first in a call's life cycle is used."""
 
 from __future__ import annotations
 

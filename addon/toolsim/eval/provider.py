@@ -23,7 +23,7 @@ MODEL = "scripted"
 
 
 class ScriptedProvider(TextBackend):
-    """A backend for the loopback server that plays a script, which it finds by the prompt."""
+    """A backend for the loopback server that plays the script for the prompt."""
 
     apis = tuple(APIS.values())
 

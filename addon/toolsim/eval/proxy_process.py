@@ -49,7 +49,7 @@ class Proxy:
 
 
 class Proxies:
-    """Starts a mitmdump for each user and set of addon options when it is first used, and stops them at the end."""
+    """Starts a mitmdump on first use for each user and set of addon options, and stops all of them at the end."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target

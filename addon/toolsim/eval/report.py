@@ -19,7 +19,7 @@ def write(
 ) -> None:
     """Write the files to the journal's folder, whose name is the report's time stamp.
 
-    ``planned`` is the planned number of runs, ``target`` describes the server, and ``note`` is from the author.
+    ``planned`` is the planned number of runs, ``target`` describes the server, and ``note`` is a text by the author.
     """
     stamp = log.folder.name
     figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)

@@ -27,7 +27,7 @@ from toolsim.proxy.options.option import PREFIX
 APIS = get_args(Api)
 OPENROUTER = "https://openrouter.ai/api/v1"
 _CHOICES = ("auto", "required", "none")
-"""The values of ``tool_choice`` that are not the name of a tool."""
+"""The values of ``tool_choice`` other than tool names."""
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
@@ -187,7 +187,7 @@ def _values(option: str) -> list[str]:
         raise UsageError(f"--set: expected a toolsim option, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
-        # The proxies, which also check the options, start only during the evaluation.
+        # The proxies check the options, too, but they start only during the evaluation.
         arguments.check_settings([one], host="127.0.0.1")
     return chosen
 

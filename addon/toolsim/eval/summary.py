@@ -11,7 +11,7 @@ from toolsim.eval.case import LABELS, Run
 from toolsim.eval.measures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""Minimum share of correct runs for a combination that is listed as nearly correct."""
+"""Minimum share of correct runs for a combination to be listed as nearly correct."""
 
 
 @dataclass(frozen=True, slots=True)

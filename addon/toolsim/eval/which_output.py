@@ -1,4 +1,4 @@
-"""Implements the suite ``which_output``, in which the model has to report one output of several parallel calls.
+"""Implements the suite ``which_output``, in which the model has to report the output of one of several parallel calls.
 
 The outputs are in the order of the calls, or in another order, since some clients send each output as soon as it is
 ready. A correct answer makes no calls and contains only the correct number.
@@ -40,7 +40,7 @@ def _cases(conversation: Mapping[str, Any], tools: tuple[Tool, ...]) -> Iterator
 
 
 def _history(conversation: Mapping[str, Any], order: Sequence[int]) -> list[Message]:
-    """Return the user's message, the calls, and the outputs of the calls, which are in the order ``order``."""
+    """Return the user's message, the calls, and the outputs of the calls in the order ``order``."""
     calls = tuple(
         Call(f"call_{number:03}", conversation["tool"], json.dumps({conversation["argument"]: name}))
         for number, (name, _) in enumerate(conversation["values"], 1)

@@ -40,7 +40,7 @@ DEFAULTS = Setting().values()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value). If ``injected``, native mode skips it."""
+    """One decision. ``values`` are its challengers, as (option, value). Native mode skips ``injected`` decisions."""
 
     what: str
     values: tuple[tuple[str, str], ...]

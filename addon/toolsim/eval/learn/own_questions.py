@@ -31,7 +31,7 @@ FEWEST = next(wins for wins in range(1, 100) if evidence(wins, 0) >= 1 / ALPHA)
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion(Question):
-    """A recorded turn as a question. ``expected`` is the recorded answer, and ``offered`` are the tools on offer."""
+    """A recorded turn as a question. ``expected`` is the recorded answer, and ``offered`` are the request's tools."""
 
     expected: Reply = Reply()
     offered: tuple[plan.Tool, ...] = ()

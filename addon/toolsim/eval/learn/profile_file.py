@@ -25,7 +25,7 @@ _MOST_CHARACTERS = 100
 
 
 def file_name(model: str) -> str:
-    """Return a unique file name for a model's profile. If it differs from the model's name, a hash is appended."""
+    """Return a unique file name for a model's profile. A hash is appended unless it equals the model's name."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.")[:_MOST_CHARACTERS]
     if plain != model:
         plain = "-".join(filter(None, (plain, sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:8])))
@@ -49,7 +49,7 @@ def text(
     only: Sequence[str] = (),
     recorded: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the text of a profile. ``only`` names the decisions that were made. If it is empty, all of them were.
+    """Return the text of a profile. ``only`` names the decisions that were made, or is empty if all of them were made.
 
     ``recorded`` contains figures about the recorded turns that were used as questions.
     """

@@ -100,7 +100,7 @@ async def learn(
 
 
 async def _confirm(result: TuningResult, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults, using all questions, because the profile contains the figures."""
+    """Compare the chosen setting with the defaults on all questions, because the profile reports the exact figures."""
     result.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)

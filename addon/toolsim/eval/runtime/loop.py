@@ -173,7 +173,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # Another attempt would also time out. If the request has no tools, the retry would be the same request.
+                # Another attempt would time out, too. If the request has no tools, the retry would be the same request.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1

@@ -36,7 +36,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call as the client received it. ``arguments`` is a text, which might not be JSON."""
+    """A tool call as the client received it. ``arguments`` is text that might not be valid JSON."""
 
     id: str
     name: str
