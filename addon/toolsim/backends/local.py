@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTEXT_TOKENS = 16_384
-"""Context size in tokens. It fits an agent's tool manifest and an answer, and the memory of a laptop."""
+"""Context size in tokens: enough for an agent's tool manifest and an answer, but small enough for a laptop's memory."""
 
 _NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
 

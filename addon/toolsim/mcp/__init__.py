@@ -31,7 +31,7 @@ Servers are untrusted. Their output is only text for the model, and their capabi
    sends more is disconnected. Results are text of bounded size.
 4. *Time.* Each request has a timeout. A local server that exceeds the timeout is killed with all of its children. It is
    restarted when it is used again. After repeated failures, the pauses before a restart become longer. Concurrent
-   answers take turns in using a local server, and no answer waits longer than the timeout.
+   answers take turns using a local server, and no answer waits longer than the timeout.
 5. *Failure.* A server failure affects only the output of the failed call.
 
 The ``mcp`` package is imported when a server is first used. The import takes a second, so it runs in a thread.

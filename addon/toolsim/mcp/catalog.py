@@ -69,7 +69,7 @@ class McpCatalog:
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add a server's tools. Return the tools that are offered to the model, without masked and excess ones."""
+        """Add a server's tools. Return the tools that are offered to the model, excluding masked and surplus ones."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:
@@ -104,7 +104,7 @@ class McpCatalog:
         return self._tools
 
     def free_name(self, name: str) -> str:
-        """Return ``name``, with a number if the name is already used. Reserve it for a tool outside of the catalog."""
+        """Reserve and return ``name`` for a tool outside the catalog, with a number appended if it is already used."""
         self._taken.add(free := self._free(name))
         return free
 

@@ -1,7 +1,7 @@
 """Provides a fair lock, so that a server receives one request at a time and concurrent answers take turns.
 
-An answer can make dozens of concurrent calls, which run in order. If another answer makes a call, it waits for at most
-one of them.
+An answer can make dozens of concurrent calls, which run in order. If another answer makes a call, this call waits for
+at most one of the others.
 """
 
 from __future__ import annotations

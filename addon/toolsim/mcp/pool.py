@@ -92,7 +92,7 @@ class Pool:
                 self._close(key)
 
     def _make_room(self, owner: str) -> None:
-        """Make room for another connection to a URL if this owner, or the entire proxy, has the maximum number.
+        """Make room for another connection to a URL if this owner, or the entire proxy, already has the maximum number.
 
         The least recently used connection of this owner, or else of the owner with the most connections, is closed.
         Busy connections stay open. Raises TooManyConnections if none can be closed.

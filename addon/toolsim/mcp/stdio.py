@@ -58,7 +58,7 @@ class OutputMeter:
         self._bytes = self._messages = 0
 
     def asked(self) -> None:
-        """Record that a request has been sent to the server, which resets the counts."""
+        """Reset the counts, because a request has been sent to the server."""
         self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:
@@ -191,8 +191,8 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
         with anyio.CancelScope(shield=True):
             read.close()
             await process.end()
-            # The tasks read the remaining output, which takes longer only if a detached child still holds the pipe
-            # open.
+            # The tasks read the remaining output. They reach its end immediately, unless a detached child still holds
+            # the pipe open.
             await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
             for task in tasks:
                 task.cancel()

@@ -175,7 +175,7 @@ def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
 
 
 def _failures(child: Child, start: int) -> Sequence[str]:
-    """Return toolsim's log messages about calls in the last answer that it could not parse."""
+    """Return toolsim's log messages about unparsable calls in the last answer."""
     end = time.monotonic() + _LOG_SECONDS
     while time.monotonic() < end:
         for line in child.log()[start:].splitlines():
@@ -218,7 +218,7 @@ def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
 
 
 def by_kind(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return the comparisons by kind of turn, without kinds that no turn has."""
+    """Return the comparisons by kind of turn. Kinds without turns are omitted."""
     groups = {kind: [one for one in compared if one.turn.kind == kind] for kind in KINDS}
     return {kind: own for kind, own in groups.items() if own}
 

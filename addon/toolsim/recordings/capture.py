@@ -53,10 +53,10 @@ HOST = "backend.test"
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Maximum number of recordings that threads are writing, whose bodies are kept in memory. Beyond this limit, recordings
-# are written without a thread.
+# Maximum number of recordings that threads are writing at a time. The limit exists because the bodies of these
+# recordings are kept in memory. Beyond this limit, recordings are written without a thread.
 _MAX_PENDING = 16
-# Prevents two threads from choosing the same number for a file.
+# Prevents two threads from choosing the same file number.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -244,7 +244,7 @@ def _outcome(flow: HTTPFlow, report: Mapping[str, Any]) -> str:
 
 
 def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a finished exchange (see ``mitmproxy12/backup.py``), each with a note."""
+    """Return both sides of a finished exchange (see ``mitmproxy12/backup.py``), each with a note in its metadata."""
     note = flow.metadata[NOTE]
     if "side" in note:
         raise ValueError("this flow is already part of a recording")

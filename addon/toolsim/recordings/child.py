@@ -103,7 +103,7 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
     """Return the command line that starts mitmdump with the addon on a free port of 127.0.0.1.
 
     ``words`` are additional arguments, and ``settings`` have the form ``NAME=VALUE``. The process stops when its
-    standard input is closed, so this must be a pipe.
+    standard input is closed, so standard input must be a pipe.
     """
     line = [sys.executable, "-c", _PROGRAM, "-s", addon_script(), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     return [*line, *words, *(word for setting in settings for word in ("--set", setting))]

@@ -27,8 +27,8 @@ RANDOM_IDS = re.compile(
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
-# Headers that are not compared. The length follows from parts that are compared, and a recording contains no host
-# names.
+# Headers that are not compared. The content length follows from the body, which is compared. A recording contains no
+# host names.
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
@@ -61,8 +61,8 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
     """Return the parts of one side of an exchange that are compared, as plain data without random IDs and times.
 
     ``answered`` specifies whether to include the answer and the report. ``like`` is the recording with which the side
-    is compared, perhaps from an older version of toolsim. If it has a report, only the fields of this report are
-    compared.
+    is compared, perhaps from an older version of toolsim. If this recording has a report, only the fields in its report
+    are compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -83,7 +83,7 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
 
 
 def keep_recorded_ids_and_times(new: str, old: str) -> str:
-    """Return ``new`` with the random IDs and times from ``old``, so that updating a recording changes little."""
+    """Return ``new`` with the random IDs and times from ``old``, so that updating a recording causes a small diff."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
     recorded = {
         made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
@@ -144,7 +144,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts. If they are too long, return an excerpt around the first difference from each."""
+    """Return both texts or, if they are too long, an excerpt of each around the first difference."""
     if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(

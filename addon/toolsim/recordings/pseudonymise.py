@@ -104,7 +104,7 @@ class Pseudonyms:
         return value
 
     def stream(self, data: bytes) -> bytes:
-        """Return an event stream with the same events and different text. A word can span several events."""
+        """Return a copy of an event stream with pseudonyms in place of words. A word can span several events."""
         return edit_stream(data, self.text, self.value)
 
     def _word(self, found: re.Match[str]) -> str:

@@ -175,7 +175,7 @@ def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
     Calls with the same arguments and options return the same proxy.
     """
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
-    numbers = count()  # Also incremented for proxies that failed to start.
+    numbers = count()  # Proxies that failed to start are also counted.
 
     def start(words: Sequence[str], settings: Sequence[str]) -> Child:
         key = tuple(words), tuple(settings)

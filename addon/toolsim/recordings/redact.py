@@ -137,7 +137,7 @@ class Redactor:
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest describes the user's machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest of the header describes the machine.
                 value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
@@ -182,7 +182,7 @@ class Redactor:
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
-        """Return a body of JSON, an event stream, or other text with secrets hidden.
+        """Return a body (JSON, an event stream, or other text) with secrets hidden.
 
         Never raises an exception.
         """
@@ -268,9 +268,9 @@ class Redactor:
             return _for_server(value)
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
-            secret = False  # Here, "token" is the key of a token of the model's text, rather than of a secret.
+            secret = False  # Here, the key "token" contains a token of the model's text rather than a secret.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
-            secret = not isinstance(value, dict)  # An object here is not a secret value, but a schema for it.
+            secret = not isinstance(value, dict)  # An object here is not a secret value but a schema for one.
         return self._walk(value, text, key, secret=secret)
 
 

@@ -49,7 +49,7 @@ def cut_by(chance: random.Random) -> Cut:
 
 
 def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ()) -> HTTPFlow:
-    """Return the client's side that the addon generates now for the backend's side of a recorded exchange.
+    """Return the client's side that the addon now generates from the backend's side of a recorded exchange.
 
     ``cut`` splits a stream into chunks. An option overrides the recorded option if its value is not the default value,
     or if its name is in ``by_hand``. The addon's options must be registered in mitmproxy's context.

@@ -22,7 +22,7 @@ class Result:
     path: Path
     differences: tuple[Difference, ...] = ()
     note: str = ""
-    """States which parts could not be compared, or ""."""
+    """The parts that could not be compared, or ""."""
     problem: str = ""
     """The reason why the file could not be replayed, or ""."""
 

@@ -122,7 +122,7 @@ class ScriptedModel:
     def assert_asked(self, pattern: str, *, times: int | None = None) -> None:
         """Fail unless the pattern matches the question or a tool output of a request.
 
-        If ``times`` is set, the number of these requests must be equal to it.
+        If ``times`` is set, exactly this number of requests must match.
         """
         found = sum(_matches(re.compile(pattern, re.IGNORECASE), asked) for asked in self.asked)
         wanted = found > 0 if times is None else found == times

@@ -34,7 +34,7 @@ KEPT_HEADERS = frozenset(
 ).union(*(api.headers for api in APIS.values()))
 """Headers whose values are recorded, except for text that looks like a secret.
 
-This also applies to headers that begin with one of ``KEPT_PREFIXES``.
+This also applies to headers whose names begin with one of ``KEPT_PREFIXES``.
 """
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
@@ -120,7 +120,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "user of curl",
         re.compile(r"(?<!\S)(?:-u|--user)[ =]\\*[\"']?(?P<secret>[^\s\"':\\]{1,64}:[^\s\"'\\]{4,256})"),
     ),
-    (  # The "@" at the end is the last one, because the password can contain others.
+    (  # The "@" after the group is the last one in the URL, because the password can contain others.
         "user and password of a URL",
         re.compile(r"\b(?i:[a-z][a-z0-9+.-]{1,20})://(?P<secret>[^\s/\"'<>\\]{1,256})@"),
     ),

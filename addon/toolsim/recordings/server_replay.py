@@ -58,8 +58,8 @@ class ServerReplay:
         request, playback = flow.request, _playback()
         if playback is None:
             return
-        # Files can be loaded at any time, so this is done for each request. The ``update`` hook is not suitable,
-        # because mitmproxy also calls it after every other hook.
+        # Files can be loaded at any time, so the recorded client's sides are removed before each request. The
+        # ``update`` hook is not suitable, because mitmproxy also calls it after every other hook.
         _drop_clients_sides(playback)
         if flow.response is not None or not route.endpoint(request.path):
             return

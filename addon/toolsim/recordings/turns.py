@@ -72,7 +72,7 @@ class RecordedTurn:
     endpoint: str
     """The request's path and query."""
     headers: Mapping[str, str]
-    """Only the headers that the API needs."""
+    """The request's headers, but only those that the API needs."""
     body: Mapping[str, Any]
     request: ClientRequest
     tools: tuple[Tool, ...]

@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 MAX_TEXT = 12_000
-"""Maximum number of characters in one quoted text. It is more than anyone reads, but small enough for a browser."""
+"""Maximum number of characters in one quoted text: more than anyone would read, but small enough for a browser."""
 
 
 def document(title: str, body: Iterable[str]) -> str:

@@ -89,7 +89,7 @@ class AppServer:
         self._last_logged: str | None = None
 
     async def start(self) -> None:
-        """Start the supervision of a child, without waiting until the child has started. Never raises an exception."""
+        """Start supervising a child, without waiting until it has started. Never raises an exception."""
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:

@@ -53,7 +53,7 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
-    """Return the ``config`` for a thread. It also disables each of the user's MCP servers by name."""
+    """Return the ``config`` for a thread. This ``config`` also disables each of the user's MCP servers by name."""
     return {**_SETTINGS, "mcp_servers": {name: {"enabled": False} for name in mcp_servers}}
 
 

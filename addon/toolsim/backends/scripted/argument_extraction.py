@@ -42,7 +42,7 @@ _PREPOSITION = re.compile(
     r"\b(?:about|at|called|for|from|in|named|near|of|on|saying|that|to|with)\s+|:\s+", re.IGNORECASE
 )
 _EDGES = " \t\r\n.,;:!?\0"
-# Schema keywords that provide a value even if the sentence contains none.
+# Schema keywords that provide a parameter's value if the user's sentence contains none.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
 # Maximum number of words in the name of a person or thing. Longer phrases are not treated as names.
 _MAX_PHRASE_WORDS = 4
@@ -151,7 +151,8 @@ class _Sentence:
         return [found[0] for found in taken]
 
     def _take_words(self, value: str) -> bool:
-        """Mask the words of an enum value in the rest of the sentence. Return whether it contains all of them."""
+        """Mask an enum value's words in the rest of the sentence. Return whether the rest contains all of these
+        words."""
         sentence, wanted = words(self._left), words(value)
         is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
         if is_there:
