@@ -1,4 +1,5 @@
-"""Setup for all tests: the ``support`` folder is on the path, logging is restored, and CI does not skip silently."""
+"""Setup for all tests: adds the ``support`` folder to the path, restores logging, and makes CI fail on missing
+programs."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def module_of(path: Path) -> str:
 
 
 def unit(module: str) -> str:
-    """Return the entry of the layers to which a module belongs: its own entry or, without one, its package's entry."""
+    """Return the key in ``LAYER`` to which a module belongs: its own key or, without one, its package's key."""
     parts = module.split(".")
     return next((".".join(parts[:n]) for n in (2, 1) if ".".join(parts[:n]) in LAYER), parts[0])
 
@@ -305,8 +305,8 @@ def _is_self(node: ast.expr) -> bool:
 def patches(module: ast.Module) -> Iterator[str]:
     """Yield the places where a file sets or deletes an attribute of an object that might belong to another library.
 
-    Attributes of toolsim's own classes, and those in ``DOCUMENTED``, are allowed. They are not allowed on imported
-    objects, and on an argument whose class belongs to another library.
+    Attributes in ``DOCUMENTED`` and attributes of toolsim's own classes may be set. If an argument's class belongs to
+    another library, only attributes in ``DOCUMENTED`` may be set. On imported objects, no attributes may be set.
     """
     imported: set[str] = set()
     foreign: set[str] = set()

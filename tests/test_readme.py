@@ -103,7 +103,8 @@ def default_of(option: Option) -> str:
 
 
 def by_value(option: Option) -> str:
-    """Return an option's help with its values as a list. Text after ``VALUE:`` or ``VALUE, VALUE:`` describes them."""
+    """Return an option's help with its values as a list. Each value is described after ``VALUE:`` or ``VALUE,
+    VALUE:``."""
     names = "|".join(re.escape(choice or "Empty") for choice in option.choices)
     lead, *rest = re.split(rf"(?<=\. )((?:{names})(?:, (?:{names}))*): ", option.help) if names else [option.help]
     values = [

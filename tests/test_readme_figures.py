@@ -105,7 +105,7 @@ def test_readme_has_the_sums_of_the_page() -> None:
 
 
 def test_first_figures_of_readme() -> None:
-    """The README's first figures are those of one model in the table, with toolsim and with native tools."""
+    """The README's first figures match those of one model in the table, with toolsim and with native tools."""
     [(model, right, cases, native)] = re.findall(
         r"(\S+)\s+solved (\d+) of (\d+)\s+cases\s+through\s+toolsim, but\s+only\s+(\d+)", PAGES
     )

@@ -31,7 +31,8 @@ from bench.texts import arguments, call, object_call, pieces, prose
 from mitmproxy.certs import CertStore
 from support.wire import ApiName, ChatAnswer, MessagesAnswer, ResponsesAnswer, usage
 
-# In seconds: long enough for a proxy to consume a write before the next one, and short compared to the cost of a write.
+# The pause after a write, in seconds: long enough for a proxy to consume the write before the next one, and short
+# compared to the cost of a write.
 BETWEEN_WRITES = 0.0002
 TEXTS = {"prose": prose, "call": call, "object": object_call}
 _CALLED = {"chat": "tool_calls", "messages": "tool_use"}

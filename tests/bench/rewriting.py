@@ -120,6 +120,6 @@ def measure(quick: bool) -> Iterator[Row]:
         if quick and larger[1] > 1000:
             smaller, larger, name = (1, 5_000), (1, 10_000), "10,000 items over 5,000"
         reference, ours = (first_time(*size, 3) for size in (smaller, larger))
-        # A factor of two is linear growth. The goal is higher because more memory makes the processor's cache less
+        # A factor of two means linear growth. The goal is higher because more memory makes the processor's cache less
         # effective.
         yield Row(GROUP, name, ours / reference, "×", 2.5, ours, reference, "ms")

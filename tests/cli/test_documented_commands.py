@@ -71,13 +71,13 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def looks_like_command(line: str) -> bool:
-    """Return whether a line is a command. Lines that begin with toolsim's name and version are its output."""
+    """Return whether a line is a command. Lines that begin with toolsim's name and version are output."""
     word, _, rest = line.strip().removeprefix("$ ").partition(" ")
     return line.startswith("$ ") or (word in PROGRAMS and not re.match(r"\d|=|:", rest))
 
 
 def fenced(text: str) -> list[str]:
-    """Return the command lines in all shell blocks, each with the variables that its block has exported before."""
+    """Return the command lines in all shell blocks, each with the variables that its block has exported so far."""
     found = []
     for language, block in blocks(text):
         exported, line = "", ""

@@ -172,10 +172,10 @@ def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
 # client, and only one client is also tested with a backend that has the other API.
 over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
-# For clients of the Messages API, since the backend in these tests does not support it. Anthropic's SDK for Python is
-# also tested with a Responses backend.
+# Mostly for clients of the Messages API, which the test backend does not support. Anthropic's SDK for Python is also
+# tested with a Responses backend.
 over_chat = pytest.mark.parametrize("stage", ["chat"], ids=["over_chat"], indirect=True)
-# For programs that support only the Responses API.
+# For programs that support only the Responses API, such as Codex.
 over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_responses"], indirect=True)
 
 

@@ -39,7 +39,8 @@ LINES = dict(zip(APIS, re.findall(r"`toolsim (serve http://127\S+)`", (ROOT / "R
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A proxy in front of a server that has only the API ``param``. The command line is the README's with another port.
+    """A proxy in front of a server with only the API ``param``. The command line is from the README, except for the
+    port.
 
     At the end, the log, a metric and ``doctor`` must name that API.
     """
@@ -111,7 +112,7 @@ def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
 
 
 SDKS = {"responses": by_responses, "chat": by_chat, "messages": by_messages}
-# The other pairs are extended, because tests/proxy/test_api_selection.py runs all of them with a simpler client.
+# The other pairs are extended tests, because tests/proxy/test_api_selection.py runs all pairs with a simpler client.
 PAIRS = [pytest.param(api, sdk, marks=[pytest.mark.extended] * (api != sdk)) for api, sdk in product(APIS, SDKS)]
 
 

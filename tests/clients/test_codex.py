@@ -304,7 +304,7 @@ def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> 
 def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
     """When its context is full, Codex receives a summary, after a second attempt if necessary, and continues from it.
 
-    As for its users, a single line configures Codex.
+    The test configures Codex in a single line, as users do.
     """
     summary = "SUMMARY: the notes say Paris."
     play(stage, says(call("exec_command", READ)), *first, says(summary), says("Paris, then."))

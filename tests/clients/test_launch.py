@@ -112,7 +112,7 @@ class Launch:
         )
 
     def run(self, name: str, *arguments: str) -> tuple[int, str, str]:
-        """Run the program; return its exit code, output and errors. Check that no process is left."""
+        """Run the program; return its exit code, output and errors. Check that no process is left running."""
         process = self.start(self.command(name, *arguments))
         out, err = process.communicate(timeout=PATIENCE)
         assert members(process.pid) == []
@@ -125,7 +125,7 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def writes(name: str, out: Path) -> Any:
-    """Return the model's script: it writes a call that creates a file, then text.
+    """Return the model's script: first a call that creates a file, then text.
 
     If a request does not declare the tool, the answer is only text.
     """

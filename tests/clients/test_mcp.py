@@ -101,7 +101,7 @@ def mcp_context(request: pytest.FixtureRequest, text_backend: TextBackend, remot
 
 
 async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> Any:
-    """Run an agent with a hosted server and a function. ``approve``: the user's decision, None if not required."""
+    """Run an agent with a hosted server and a function. ``approve``: the user's decision, or None if not needed."""
     asked: list[Any] = []
 
     def decide(request: Any) -> Any:

@@ -57,7 +57,7 @@ def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
 
 
 async def read(_: RunContext[Outcome], events: AsyncIterable[Any]) -> None:
-    """Consume the events of a run, so that it streams. ``run_stream`` would end at the first text instead."""
+    """Consume the events of a run, so that the run streams. ``run_stream`` would end at the first text instead."""
     async for _event in events:
         pass
 

@@ -346,7 +346,7 @@ GUARDS = (
             _executed("state_get"),
             options=("toolsim_catalog_budget=300",),
         ),
-        # The client's next request does not contain the lookup, and so the script ends.
+        # The client's next request does not contain the lookup's output, so the script then ends.
         (block("find_tools", {"names": ["state_get"]}), lambda shown: get() if "you looked up" in shown else DONE),
     ),
 )

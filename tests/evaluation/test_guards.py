@@ -153,7 +153,8 @@ async def test_scenario_fails_without_its_guard(
 
 OFF = ("toolsim_repair=off", "toolsim_untagged=no_use_tool", "toolsim_stop_after_tools=off")
 OPTIONS: list[tuple[str, tuple[str, ...]]] = [
-    # For chat completions, this option must be turned off, because that is not its default.
+    # For chat completions, ``toolsim_stop_after_tools`` must be turned off explicitly, because ``off`` is not its
+    # default.
     *(
         (guard.scenario.id, OFF if guard.scenario.id == "addon_stop_after_tools" else ())
         for guard in GUARDS

@@ -90,7 +90,7 @@ def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
         assert model.keys == {f"Bearer {KEY}", ""} or model.keys == {f"Bearer {KEY}"}
         preferred = [choice for choice in learned["choices"] if choice["outcome"] == "preferred"]
         assert [(choice["what"], choice["lost"]) for choice in preferred] == [("second opinion", 0)]
-        # No answers remain, because there is no later session that could resume.
+        # No stored answers remain, because a completed session is never resumed.
         assert list((learner.folder / "state").rglob("*.jsonl")) == []
 
         greeting = next(question for question in questions() if question.kind == "none")
@@ -225,7 +225,7 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")
     assert code == 0, printed
     assert "the gain of manifest=hermes is confirmed by the other half of the turns" in printed
-    assert "about -" not in printed  # The remaining time.
+    assert "about -" not in printed  # The remaining time is never negative.
     profile = learner.learned()
     assert profile["options"] == {"toolsim_manifest": "hermes"}
     tuned = profile["tuned"]

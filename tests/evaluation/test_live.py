@@ -1,4 +1,4 @@
-"""A live evaluation of a server that fails deliberately. Failures belong to their runs, and no finished run is lost."""
+"""A live evaluation of a server that fails deliberately. Each failure is recorded in its run, and all runs are kept."""
 
 from __future__ import annotations
 
@@ -257,8 +257,8 @@ def _state(process: str) -> str:
 
 @pytest.mark.slow
 def test_predecessors_variables_are_enough(server: Server, tmp_path: Path) -> None:
-    """The environment variables of toolsim's predecessor set the server, the key and the number of trials. The models
-    that are evaluated are those of the default models that the server offers.
+    """The environment variables of toolsim's predecessor set the server, the key and the number of trials. The
+    evaluated models are the default models that the server offers.
     """
     asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
     variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}

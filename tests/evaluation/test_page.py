@@ -64,7 +64,8 @@ def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_screenshot_of_a_report(tmp_path: Path) -> None:
-    """Take a screenshot of the report in the folder TOOLSIM_SCREENSHOTS or, by default, of a report on ``RUNS``."""
+    """Take a screenshot of the report in the folder TOOLSIM_SCREENSHOTS, or of a report on ``RUNS`` if it is not
+    set."""
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:

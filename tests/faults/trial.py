@@ -147,7 +147,7 @@ class World:
         return [(asked.path, _VARIES.sub(b"~", asked.body)) for asked in self._backend.asked if asked.method == "POST"]
 
     def _left(self, scenario: Scenario) -> dict[str, int]:
-        """Wait until no work is in progress; if some still is at the timeout, return its counts by kind."""
+        """Wait until no work is in progress. If some work remains at the timeout, return its counts by kind."""
         end = time.monotonic() + SETTLE_SECONDS
         while True:
             state = self._command(scenario, do="state")["open"]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("TOOLSIM_KILLS", "6"))
 CLIENTS = 3
 TURNS = 12
-"""The number of turns in a conversation, after which the client starts another one."""
+"""The number of turns after which a client starts a new conversation."""
 
 
 def answer(exchange: Exchange) -> Turn:

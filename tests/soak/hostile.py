@@ -157,7 +157,7 @@ def _be_good_next_to(attack: tuple[Any, ...], good: _Good, attacked: Mitmdump, w
     ours, theirs = _PROCESSES.Pipe()
     attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs), daemon=True)
     attacker.start()
-    # With this copy open, the pipe would not report that the attacker's process has ended.
+    # If this copy of the pipe's end stayed open, the pipe would not report that the attacker's process has ended.
     theirs.close()
     assert ours.recv() == "ready"
     before, began, is_over = waits.memory[-1][0] if waits.memory else 0.0, time.monotonic(), threading.Event()

@@ -26,7 +26,7 @@ MARK = re.compile(r"mark-\d+x")
 PER_KEY = 100
 """Number of connections per key; less than the proxy's limit."""
 PATIENCE = 300
-"""Maximum time that a client waits, in seconds. On a busy machine, the turns of one second take many seconds."""
+"""Maximum time that a client waits, in seconds. On a busy machine, turns that normally take a second take many."""
 SAMPLES = 20
 
 

@@ -1,4 +1,4 @@
-"""The script of one soak exchange: the client draws it and sends it in its question, and the backend acts it out."""
+"""The script of one soak exchange. The client generates it and includes it in its question. The backend acts it out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 NONCE = re.compile(rb"n[0-9a-f]{16}z")
-"""A pattern for nonces. Each exchange has its own nonce, which all its texts contain."""
+"""A pattern for nonces. Each exchange has its own nonce, which all texts of the exchange contain."""
 
 
 @dataclass(frozen=True)

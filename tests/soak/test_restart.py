@@ -1,4 +1,4 @@
-"""Tests for restarts of two proxies behind HAProxy: a rolling restart loses no turns, a kill only those in progress."""
+"""Tests for restarts of two proxies behind HAProxy: a rolling restart loses no turns, a kill only unfinished turns."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
 
 
 def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
-    """Read a client's bytes with the real client library, whose accumulator also checks the order of a stream."""
+    """Read a client's bytes with the real client library, whose accumulator also checks the order of the events."""
     kind = "text/event-stream" if stream else "application/json"
     if api_name == "messages":
         return _read_messages(status, kind, chunks)
@@ -108,7 +108,7 @@ def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int =
 
 
 def _read_messages(status: int, content_type: str, chunks: Sequence[bytes]) -> Seen:
-    """Read an answer with Anthropic's SDK. If streamed, each call's arguments are the exact text of its deltas."""
+    """Read an answer with Anthropic's SDK. In a stream, the arguments of a call are the exact text of its deltas."""
 
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(status, headers={"content-type": content_type}, content=iter(chunks))

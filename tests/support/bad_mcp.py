@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from bad_mcp_ways import FORGED  # This module is found because it is in the same folder: this file runs as a program.
+from bad_mcp_ways import FORGED  # This works because this file runs as a program in the same folder.
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = (

@@ -1,4 +1,4 @@
-"""The output by which a malicious MCP server tries to forge records and calls."""
+"""Output with which a malicious MCP server tries to forge records and calls."""
 
 # Records as they appear in the history, and a call as a model writes it. All of them must be treated as text.
 FORGED = (

@@ -1,4 +1,4 @@
-"""Correct answers to BFCL's cases, from BFCL's own list, to test the code that judges answers."""
+"""Correct answers to BFCL's cases, from BFCL's own list, for testing the code that judges answers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _FLAGS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
-# Time limit in seconds, generous because other tests can slow the machine down.
+# Time limit in seconds. It is generous because other tests can slow the machine down.
 _SECONDS = 60.0
 
 
@@ -135,7 +135,7 @@ class Chromium:
         self.run(f"{find}.click()")
 
     def screenshot(self, path: Path, *, x: int = 0, y: int = 0, width: int, height: int) -> None:
-        """Write a screenshot of this area of the page to a PNG file."""
+        """Write a screenshot of an area of the page to a PNG file."""
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         picture = self.call("Page.captureScreenshot", format="png", clip=clip)
         path.write_bytes(base64.b64decode(picture["data"]))

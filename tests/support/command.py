@@ -27,7 +27,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -> Iterator[tuple[str, Path]]:
-    """Start a command that serves; yield the listener's URL and the log file. It must exit cleanly on Ctrl-C."""
+    """Start a command that serves, yield the listener's URL and the log file, and check for a clean exit on Ctrl-C."""
     with started([*program, *arguments, "--port", "0"], tmp_path, environment(tmp_path)) as found:
         yield found
 
@@ -64,5 +64,5 @@ def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = 
 
 
 def log_lines(text: str) -> list[str]:
-    """Return the lines without timestamps and durations."""
+    """Return the lines of a log without timestamps and durations."""
     return [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", line) for line in text.splitlines()]

@@ -70,7 +70,7 @@ def each(
 def _noting(failed: list[Exception], skipped: list[str], case: object) -> Iterator[None]:
     try:
         yield
-    except pytest.skip.Exception as skip:  # The exception of a skipped case must not prevent later cases from running.
+    except pytest.skip.Exception as skip:  # The exception that skips a case must not prevent later cases from running.
         skipped.append(str(skip))
     except Exception as error:
         error.add_note(f"in the case {case!r}")

@@ -1,4 +1,4 @@
-"""The effort that tests spend: `make test` tries fewer positions and cases than `make test-all`."""
+"""Controls how much effort tests spend: `make test` tries fewer positions and cases than `make test-all`."""
 
 from __future__ import annotations
 

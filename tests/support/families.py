@@ -32,7 +32,7 @@ REPORTED: list[dict[str, Any]] = load("reported")["cases"]
 def wanted(case: dict[str, Any]) -> dict[str, Any]:
     """Return the calls and prose that toolsim should find.
 
-    They are those of the bug report, unless the case records a different decision.
+    The bug report specifies them, unless the case records a different decision.
     """
     return case.get("decision", case)  # type: ignore[no-any-return]
 
@@ -65,7 +65,7 @@ def measured() -> dict[str, dict[str, Counter[str]]]:
 
 
 def floors() -> dict[str, dict[str, dict[str, int]]]:
-    """Return the current floors: by call form and kind of change, the number of texts with each outcome that counts."""
+    """Return the current floors: the number of texts with each outcome that counts, by call form and kind of change."""
     return {
         form: {
             change: {name: found[name] for name in ("right", "part", "other")} for change, found in by_change.items()
@@ -212,7 +212,7 @@ def _share(results: list[bool]) -> str:
 
 @cache
 def _own() -> list[tuple[str, bool]]:
-    """Return, for each call form case, its name and whether its calls are recognized."""
+    """Return the name of each call form case, and whether its calls are recognized."""
     found: list[tuple[str, bool]] = []
     for case in load("call_forms")["cases"]:
         expected = [[item[1], item[2]] for item in case["items"] if item[0] == "call"]

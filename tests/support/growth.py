@@ -17,9 +17,9 @@ further measurements correct it.
 def growth(work: Callable[[int], object], size: int) -> float:
     """Return the CPU time of ``work`` for an input of four times ``size``, divided by its CPU time for ``size``.
 
-    The ratio is that of the shortest times, because other processes on the machine can slow a run down, but never speed
-    it up. If the ratio does not look linear, the measurement is repeated, up to ``_MOST`` times. Garbage collection is
-    disabled, because it would also process the heap of the tests.
+    The ratio is calculated from the shortest times, because other processes on the machine can slow a run down, but
+    never speed it up. If the ratio does not look linear, the measurement is repeated, up to ``_MOST`` times. Garbage
+    collection is disabled, because it would also process the heap of the tests.
     """
     was_enabled = gc.isenabled()
     gc.disable()

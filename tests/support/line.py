@@ -1,4 +1,4 @@
-"""A client connection that is never silently reopened. Using it after it was closed is an error."""
+"""A client connection that is never silently reopened. Using a closed connection is an error."""
 
 from __future__ import annotations
 

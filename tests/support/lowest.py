@@ -1,4 +1,4 @@
-"""Prints the lowest declared version of each direct dependency as a constraint for pip: ``make test-lowest``."""
+"""Prints the lowest declared version of each direct dependency as a constraint for pip, for ``make test-lowest``."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _gaps(form: Form, text: str) -> Iterator[tuple[int, int]]:
         between = text[start:end]
         if not between.strip():
             yield start, end
-        elif form.body not in ("pairs", "fence"):  # The line breaks in a fence are part of Markdown.
+        elif form.body not in ("pairs", "fence"):  # In a code fence, the line breaks are part of the Markdown syntax.
             left, right = len(between) - len(between.lstrip()), len(between.rstrip())
             yield start, start + left
             yield start + right, end
@@ -137,7 +137,7 @@ def outcome(case: Malformed, parsed: Parsed) -> Outcome:
 
 
 def rates(form: Form) -> dict[str, Counter[str]]:
-    """Return the number of outcomes for each kind of change in one form."""
+    """Return the number of texts with each outcome, for each kind of change in one form."""
     found: dict[str, Counter[str]] = {}
     for case in malformed(form):
         found.setdefault(case.change, Counter())[outcome(case, parse(case.text, TOOLS))] += 1

@@ -25,7 +25,7 @@ from support import preloaded
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
 
-# This command starts a new interpreter, as a user does.
+# This command starts a new interpreter, as a user would.
 MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()")
 
 # This limit is long because the first start creates a certificate authority and the machine can be busy.

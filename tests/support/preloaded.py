@@ -1,4 +1,4 @@
-"""Runs ``mitmdump`` as a fork of a process that has imported it and the addon, since imports take most of the startup.
+"""Runs ``mitmdump`` as a fork of a process that has imported it and the addon, since imports dominate the startup time.
 
 It is the same program with the same arguments, in a separate process. Tests that measure the startup, its time or its
 memory run a command instead.
@@ -50,6 +50,6 @@ def _mitmdump(arguments: list[str], log: Path, cwd: Path, environment: dict[str,
         os.dup2(source, target)
     sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
     sys.argv[1:] = arguments
-    # The inherited objects are not collected in this process, because visiting them would copy their memory.
+    # The inherited objects are excluded from garbage collection, because visiting them would copy their memory.
     gc.freeze()
     mitmdump(arguments)

@@ -1,4 +1,4 @@
-"""Processes that are not child processes of the tests: a program that escapes, and functions to observe processes."""
+"""Processes that are not children of the tests: a program that detaches itself, and functions to observe processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_running(pid: int) -> bool:
 
 
 def is_busy(pid: int, seconds: float = 1.0) -> bool:
-    """Observe a process for ``seconds``; return whether it was running or runnable for over 5% of it. Linux only."""
+    """Return whether a process is running or runnable for over 5% of the next ``seconds``. Requires Linux."""
 
     def busy() -> float:
         ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()

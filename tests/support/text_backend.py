@@ -110,7 +110,7 @@ Rule = Callable[[Exchange], Turn]
 
 
 def until_output(calls: Turn, words: Turn) -> Rule:
-    """Return a rule: answer with ``calls`` until the transcript contains a tool output, and then with ``words``."""
+    """Return a rule that answers with ``calls`` until the transcript contains a tool output, then with ``words``."""
     return lambda exchange: words if exchange.has_tool_output else calls
 
 
@@ -354,7 +354,7 @@ class _Handler(RequestHandler):
         self.exchange.chunks.append(data)
 
     def hang_up(self) -> None:
-        self._finished = True  # Otherwise, Tornado would properly end the answer.
+        self._finished = True  # Otherwise, Tornado would end the answer properly, as if it were complete.
         assert isinstance(self.request.connection, HTTP1Connection)
         self.request.connection.stream.close()
 

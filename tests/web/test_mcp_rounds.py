@@ -63,7 +63,7 @@ def command(page: Chromium, name: str, flows: str) -> None:
 
 @pytest.mark.slow
 def test_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], tmp_path: Path) -> None:
-    """A flow that waits for approval is marked. Only approval runs its call, and only once. Each round has a row."""
+    """A flow that waits for approval is marked. Its call runs once, and only after approval. Each round has a row."""
     chromium, proxy, backend = page
     for name, record in (("toolsim.approve", "[function_call_output"), ("toolsim.refuse", "The operator refused")):
         backend.play(
