@@ -193,7 +193,8 @@ def test_no_import_cycle() -> None:
 
 # ─ claims of the packages' docstrings ─
 
-# Modules that name APIs but do not decide by them: they define the names of the plan and the choices of an option.
+# Modules that name APIs but do not behave differently for each API: they define the names of the plan and the choices
+# of an option.
 API_WORDS = ("core/plan.py", "proxy/options/table.py")
 
 
@@ -219,7 +220,8 @@ def decisions(path: Path) -> Iterator[int]:
 
 
 def test_only_wire_decides_by_api() -> None:
-    """Only ``wire`` decides by API. Other modules use the API's object, so that adding an API means adding an object.
+    """Only ``wire`` contains decisions that depend on the API. Other modules use the API's object, so that adding an
+    API means adding an object.
 
     ``eval`` is exempt, because it is a client and uses the APIs through the openai package.
     """

@@ -16,7 +16,7 @@ TURNS = 100
 def rows(
     group: str, name: str, goal: float, model: str, pairs: Iterable[tuple[Mitmdump, Mitmdump]], *, stream: bool
 ) -> Iterator[Row]:
-    """Yield rows for the elapsed time of turns through both kinds of proxies, its 99th percentile, and the CPU time.
+    """Yield rows for the elapsed time of a turn, its 99th percentile, and its CPU time, for both kinds of proxies.
 
     ``pairs``: pairs of proxies, without and with the feature, not yet started. Several pairs are needed, because even
     two processes of the same kind differ by a quarter of a millisecond per turn.

@@ -1,4 +1,4 @@
-"""The cost of profiles: a turn with many profiles, one of which matches the model, compared to one without profiles."""
+"""The cost of profiles: a turn with many profiles, one of which matches the model, compared to a turn with none."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``MISSED``, ``scaled`` (a time that only meets its goal times the pace), or "" without a goal."""
+        """``ok``, ``MISSED``, ``scaled`` (a time that meets its goal only if the goal is multiplied by the pace), or ""
+        without a goal."""
         if self.goal is None:
             return ""
         if self.value <= self.goal:

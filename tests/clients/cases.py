@@ -219,7 +219,7 @@ class Stage:
         self.compare_backend(case)
 
     def compare_control(self, outcome: Outcome) -> None:
-        """Check that without the addon the model's answer in ``ONE_CALL`` arrives as text, including the markup."""
+        """Check that, without the addon, the model's answer in ``ONE_CALL`` arrives as text, including the markup."""
         assert outcome == Outcome(text=ONE_CALL.turns[0].text)
         assert len(self.backend.exchanges) == 1
 

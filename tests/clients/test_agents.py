@@ -197,7 +197,7 @@ def test_opencode_in_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path, 
     home, vault = folders
     agents = {
         "copilot-build": {"mode": "primary", "prompt": "You work in an Obsidian vault."},
-        # Otherwise opencode also requests a title, either before or after the first question.
+        # Unless its title agent is disabled, opencode also requests a title, either before or after the first question.
         "title": {"disable": True},
     }
     config = opencode_config(

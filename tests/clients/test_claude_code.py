@@ -84,7 +84,7 @@ def shown(exchange: Exchange) -> str:
 
 
 def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
-    """Answer each request with the turn of the last step whose text is in the prompt. The first step's text is ""."""
+    """Answer each request with the last of ``steps`` whose text is in the prompt. The text of the first step is ""."""
 
     def answer(exchange: Exchange) -> Turn:
         text = shown(exchange)

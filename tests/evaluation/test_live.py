@@ -108,7 +108,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The report of the evaluation of the slow model, which ran without interruption."""
+    """The report of an uninterrupted evaluation of the slow model."""
     out = tmp_path_factory.mktemp("uninterrupted")
     with serving() as made:
         assert evaluate(out, "--base-url", made.url, *SLOW).returncode == 0

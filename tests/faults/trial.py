@@ -105,7 +105,7 @@ class World:
         return Result(scenario.name, function, error, outcome, why)
 
     def _learn(self, scenario: Scenario) -> None:
-        """Record a turn's correct answer and backend requests. If it continues a stored answer, create that first."""
+        """Record a turn's correct answer and backend requests. First create the stored answer that it continues, if any."""
         previous = ""
         if scenario.is_continued:
             first = json.loads(self._send(scenario, scenario.body | {"stream": False}).body)

@@ -123,7 +123,7 @@ async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI
 
-    # All models in this process would share the default client, which would never be closed.
+    # Do not use the default client, because all models in this process would share it, and it would never be closed.
     http = httpx2.AsyncClient(trust_env=False)
     options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "timeout": 60}
     options["http_async_client"] = http

@@ -28,7 +28,7 @@ def line(proxy: Mitmdump) -> Iterator[Line]:
 
 
 def final(reply: Reply) -> dict[str, Any]:
-    """Return the final response object, streamed or not. First check the object and all events against the schemas."""
+    """Return the final response object, streamed or not, after checking it and all events against the schemas."""
     assert reply.status == 200, reply.body
     if not reply.headers["content-type"].startswith("text/event-stream"):
         check_response(response := reply.json())

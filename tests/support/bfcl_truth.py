@@ -59,6 +59,6 @@ def _call(line: str, functions: Mapping[str, Mapping[str, Any]]) -> Decoded:
 
 
 def load(category: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return a category's entries, and its correct answers by ID. If no call is correct, an entry has no answer."""
+    """Return a category's entries, and its correct answers by ID. Entries without any correct call have no answer."""
     none = "irrelevance" in category
     return bfcl_package.load_entries(category), {} if none else bfcl_package.load_answers(category)

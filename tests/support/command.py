@@ -36,7 +36,7 @@ def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -
 def started(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], *, banner: str = BASE_URL
 ) -> Iterator[tuple[str, Path]]:
-    """Start any command line. Yield the first group of the pattern ``banner`` in its output, and the log file."""
+    """Start a command line. Yield the first group of the pattern ``banner`` in its output, and the log file."""
     log = Path(env["HOME"]) / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(

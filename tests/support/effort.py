@@ -21,7 +21,7 @@ def places(start: int, stop: int) -> range:
 def step(size: int) -> int:
     """Return the distance between tested positions if each position costs a turn of a real proxy.
 
-    The distance is ``size``, or three times as much in `make test`. ``CUTS=1`` tries every position, which takes
+    The distance is ``size``, or three times ``size`` in `make test`. ``CUTS=1`` tries every position, which takes
     minutes.
     """
     return int(os.environ.get("CUTS", "0")) or (3 * size if _IS_QUICK else size)

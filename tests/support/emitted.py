@@ -1,4 +1,4 @@
-"""Answers from backends that emit structured calls, whose arguments arrive in deltas, along with text and reasoning."""
+"""Answers with text, reasoning, and structured calls whose arguments arrive in deltas."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mi
 # This limit is long because the first start creates a certificate authority and the machine can be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-# mitmproxy logs one of these texts if one of its layers or an addon raises an exception. This fails the test.
+# mitmproxy logs one of these texts if one of its layers or an addon raises an exception. Such a message fails the test.
 CRASHES = re.compile(r"Traceback \(most recent call last\)|has crashed|Addon error|Task exception was never retrieved")
 
 
@@ -197,7 +197,7 @@ class Mitmdump:
 def _certificates() -> tempfile.TemporaryDirectory[str]:
     """Create a folder with a CA, only once per test process.
 
-    mitmproxy's own CA has an RSA key, whose validation takes half of the time of a start.
+    mitmproxy's own CA has an RSA key, whose validation takes half of the startup time.
     """
     folder = tempfile.TemporaryDirectory(prefix="toolsim-mitmproxy-")
     with patch.object(certs.rsa, "generate_private_key", lambda **_: ec.generate_private_key(ec.SECP256R1())):

@@ -1,4 +1,4 @@
-"""Checks against the published schemas of the Open Responses specification, from a package of models on PyPI."""
+"""Validates objects against the published schemas of the Open Responses specification, from a package on PyPI."""
 
 from __future__ import annotations
 

@@ -343,7 +343,8 @@ class _Handler(RequestHandler):
             self.exchange.sent.append(delta)
 
     async def send(self, data: bytes) -> None:
-        # If the connection closes meanwhile, Tornado never completes the flush, so wait for either event.
+        # Wait for the flush or for the end of the connection, because Tornado never completes the flush of a closed
+        # connection.
         self.write(data)
         flushed = asyncio.ensure_future(self.flush())
         await asyncio.wait({flushed, self.gone}, return_when=asyncio.FIRST_COMPLETED)

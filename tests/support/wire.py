@@ -92,7 +92,7 @@ class ChatAnswer:
         self._arguments: list[str] = []
 
     def chunk(self, delta: Json, finish: str | None = None, index: int = 0) -> bytes:
-        """Return a frame with one chunk of this choice."""
+        """Return a frame that contains one chunk with this delta and finish reason."""
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
         return self._frame({"choices": [choice]} | ({"usage": None} if self._counts else {}))
 

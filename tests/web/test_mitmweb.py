@@ -238,7 +238,7 @@ def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBac
     shown(page, "as sent to the backend")
     backend.play([says("Once more. ", block("write_file", path="a", content="b"))])
     page.click("Replay")
-    # Otherwise mitmweb would request the answer of the open flow before there is one, which is an error.
+    # Otherwise, mitmweb would request the answer of the open flow before the answer exists, which is an error.
     page.wait_for(
         "[...document.querySelectorAll('td.col-comment')].at(-2).innerText.startsWith('1 call: write_file · #')"
     )
@@ -260,7 +260,7 @@ def test_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
         proxy.wait_for("scripted backend answers")
 
         def ask(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-            """Return the conversation, extended by its answer and the outputs of its calls."""
+            """Return the conversation with the model's answer and the outputs of the answer's calls appended."""
             tools = [{"type": "function", "function": {**TOOLS[0], "type": None}}]
             reply = line.post("/v1/chat/completions", {"model": "m", "messages": messages, "tools": tools})
             if reply.status != 200:
