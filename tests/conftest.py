@@ -15,8 +15,8 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# Hypothesis deadlines are off, since durations on a busy machine prove nothing. ``make test`` and ``make test-unit`` run
-# fewer examples than ``make test-all``, and ``make fuzz`` runs far more.
+# Hypothesis deadlines are disabled, since durations on a busy machine prove nothing. ``make test`` and
+# ``make test-unit`` run fewer examples than ``make test-all``, and ``make fuzz`` runs far more.
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.register_profile("fast", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob=True)

@@ -105,7 +105,7 @@ class World:
         return Result(scenario.name, function, error, outcome, why)
 
     def _learn(self, scenario: Scenario) -> None:
-        """Record a turn's correct answer and backend requests. First create the stored answer that it continues, if any."""
+        """Record a turn's correct answer and backend requests. If the turn needs a previous answer, create it first."""
         previous = ""
         if scenario.is_continued:
             first = json.loads(self._send(scenario, scenario.body | {"stream": False}).body)

@@ -60,7 +60,7 @@ def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, P
     folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
     saved = with_current_names(journal.read_settings(folder))
     if args.options:
-        # Without this, argparse would append the new options to the saved ones.
+        # If the saved options were not removed, argparse would append the new options to them.
         saved.pop("options", None)
     parser.set_defaults(**saved)
     return parser.parse_args(arguments), folder

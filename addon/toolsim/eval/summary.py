@@ -23,7 +23,7 @@ class Rate:
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> Rate:
-        """Return the rate of correct runs among these runs."""
+        """Return the rate for a group of runs."""
         results = [run.ok for run in runs]
         return cls(len(results), sum(results))
 

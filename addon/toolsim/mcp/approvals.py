@@ -99,7 +99,7 @@ class OperatorApprovals:
             self._changed(question.answer)
 
     def waiting(self, answer: str) -> list[ApprovalPrompt]:
-        """Return the prompts of an answer that have not been decided yet."""
+        """Return an answer's prompts that are still undecided."""
         return [question for question in self._waiting.values() if question.answer == answer]
 
     def decide(self, answer: str, *, approve: bool) -> list[ApprovalPrompt]:

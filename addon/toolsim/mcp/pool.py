@@ -49,7 +49,7 @@ class Pool:
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
         """Return a server's tools.
 
-        Raises an exception without confidential information in its message if this fails.
+        If this fails, raises an exception whose message contains no confidential information.
         """
         return await (await self._connection(server, who.owner)).tools(who)
 

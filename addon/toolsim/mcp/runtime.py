@@ -31,7 +31,7 @@ class Pool(Protocol):
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> Sequence[RemoteTool]:
         """Return a server's tools.
 
-        Raises an exception without confidential information in its message if this fails.
+        If this fails, raises an exception whose message contains no confidential information.
         """
 
     async def call(

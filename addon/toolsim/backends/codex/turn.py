@@ -14,7 +14,7 @@ anyway, Codex answers with an error and samples again, without end if the model 
 - A ``contextCompaction`` item means that Codex is replacing the history, including the tool catalog, with its own
   summary. This is treated as a failure, as if the conversation had exceeded the model's own limit.
 - ``turn/completed`` ends the turn. If the answer ended because of a token limit or a content filter, Codex reports a
-  failed turn, and the message quotes the reason from the model's server. For the client, the answer ends regularly with
+  failed turn, and the message quotes the reason from the model's server. For the client, the answer ends normally with
   this reason.
 """
 
