@@ -117,7 +117,7 @@ def test_client_disconnects_after_any_byte(api: str, world_name: str, worlds: An
         with socket.create_connection(("127.0.0.1", world.ports.proxy), timeout=20) as client:
             client.sendall(data)
             got = b""
-            # The answer can be shorter than expected, because its number of chunks depends on timing.
+            # The answer may be shorter than expected, because its number of chunks depends on timing.
             while len(got) < size and not got.endswith(b"\r\n0\r\n\r\n") and (chunk := client.recv(size - len(got))):
                 got += chunk
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

@@ -187,7 +187,7 @@ class Reader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
         for at in _WRITTEN.findall(data):
-            # The end of an answer can repeat the complete text.
+            # The last event of an answer may repeat the complete text.
             self.found.setdefault(int(at), now)
 
     @override

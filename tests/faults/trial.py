@@ -26,7 +26,7 @@ SETTLE_SECONDS = 3.0
 ERRORS = ("RuntimeError", "KeyError", "MemoryError", "RecursionError")
 
 _INJECTION = Path(__file__).parent / "injection.py"
-# Values that can differ between two correct answers: IDs, times, and whether the answer was stored.
+# Values that may differ between two correct answers: IDs, times, and whether the answer was stored.
 _VARIES = re.compile(
     rb'[0-9a-f]{12,}|"store": ?(?:true|false)|"(?:created|created_at|completed_at)": ?[\d.]+|"(?:date|via)": ?"[^"]*"'
 )

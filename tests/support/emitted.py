@@ -83,7 +83,7 @@ def chat_whole(steps: Sequence[Step], finish: str) -> bytes:
 
 
 def responses_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) -> bytes:
-    """Return a Responses stream. ``interleaved``: whether the events of the items alternate."""
+    """Return a Responses stream. ``interleaved``: whether events for different items alternate."""
     queues = [list(_item_events(steps, index, finish)) for index in range(len(steps))]
     frames = [event_frame(event) for event in _in_turns(queues, interleaved)]
     status = "incomplete" if finish == "length" else "completed"

@@ -1,4 +1,4 @@
-"""Records when the text and the calls of an answer are passed on to the client, so that no change delays them.
+"""Records when the text and the calls in an answer are passed on to the client, so that no change delays them.
 
 ``make releases`` writes ``tests/cases/releases.json``. Each row is a text, parsed character by character and in deltas
 of four characters. What is passed on after each delta is written as runs:

@@ -109,7 +109,7 @@ class _MultiTurn:
             bfcl_package.forget(run)
 
     async def _turn(self, send: Send, messages: list[Message], run: str) -> tuple[list[list[str]], Answer]:
-        """Run one turn, and append its messages to ``messages``. Return the calls of each step and the last answer."""
+        """Run one turn, and append its messages to ``messages``. Return each step's calls, and the last answer."""
         tools = tools_of(self.entry)
         names = [tool.name for tool in tools]
         steps: list[list[str]] = []

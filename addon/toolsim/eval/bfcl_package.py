@@ -174,7 +174,7 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
 def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
     try:
         result = check(*args)
-    except Exception as error:  # BFCL's checkers raise errors for answers of an unexpected type or length.
+    except Exception as error:  # BFCL's checkers raise errors for answers with an unexpected type or length.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""A setting of the ``native`` method, in which tagged calls in the text of an answer count as calls."""
+"""A setting of the ``native`` method, in which tagged calls in an answer's text count as calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Methods:
 
 
 def with_content_tags(send: Send) -> Send:
-    """Return a Send that converts tagged calls in the text of an answer to calls, if the answer has no others."""
+    """Return a Send that converts tagged calls in an answer's text to calls, if the answer has no other calls."""
 
     async def ask(request: Request) -> Answer:
         answer = await send(request)

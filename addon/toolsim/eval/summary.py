@@ -46,7 +46,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of a group of runs, which forms one row of a table."""
+    """The summary of a group of runs: one row of a table."""
 
     rate: Rate
     p50_ms: float

@@ -103,7 +103,7 @@ class OperatorApprovals:
         return [question for question in self._waiting.values() if question.answer == answer]
 
     def decide(self, answer: str, *, approve: bool) -> list[ApprovalPrompt]:
-        """Approve or refuse all waiting calls of an answer, and return their prompts."""
+        """Approve or refuse all of an answer's waiting calls, and return their prompts."""
         decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
         for decision, _ in decided:
             if not decision.done():

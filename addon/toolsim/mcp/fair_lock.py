@@ -15,7 +15,7 @@ from toolsim.mcp.runtime import Caller
 
 
 class FairLock:
-    """A lock with at most one holder, which is passed on to each waiting answer in turn."""
+    """A lock with at most one holder at a time. The lock is passed on to each waiting answer in turn."""
 
     def __init__(self) -> None:
         # The waiting calls, by answer. The first call of the first answer is next.
@@ -54,7 +54,7 @@ class FairLock:
             following = queue.popleft()
             if queue:
                 self._waiting[who] = queue
-            # A waiter that was canceled can still be in the queue.
+            # A waiter that was canceled may still be in the queue.
             if not following.done():
                 following.set_result(None)
                 return

@@ -48,7 +48,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 class OutputLimitExceeded(Exception):
-    """Raised if a server has sent more data than it is allowed to. The message names the limit."""
+    """Raised if a server has sent more data than allowed. The message names the limit."""
 
 
 class OutputMeter:

@@ -197,7 +197,7 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
     number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
     # The temporary file has an unpredictable name, so that no other user can place a link there. Its permissions let
-    # only the owner read the recording. It is renamed when it is complete, because programs can be watching the folder.
+    # only the owner read the recording. It is renamed when it is complete, because programs may be watching the folder.
     part = folder / f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:

@@ -137,7 +137,7 @@ class Recorder:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for file in new:
-            # The file is copied to the destination folder before it is renamed, because the temporary folder can be on
+            # The file is copied to the destination folder before it is renamed, because the temporary folder may be on
             # a different file system.
             part = self._folder / f".{file.name}.part"
             part.write_bytes(file.read_bytes())

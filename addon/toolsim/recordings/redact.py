@@ -35,10 +35,10 @@ from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
 
-# Minimum length of a secret that is hidden wherever its text occurs. A shorter secret can be an ordinary word, so it is
+# Minimum length of a secret that is hidden wherever its text occurs. A shorter secret may be an ordinary word, so it is
 # hidden only in the field or parameter where it was found.
 _MIN_LEARNED = 8
-# Maximum length of texts whose redacted forms are cached. The events of a stream repeat many short texts.
+# Maximum length of texts whose redacted forms are cached. The events in a stream repeat many short texts.
 _MAX_CACHED = 200
 
 # Matches a name with a value in text, such as ``password = "…"``. The text can be JSON inside JSON, so any number of
@@ -66,7 +66,7 @@ _TAG_END = re.compile(r"[\s=>]")
 
 # Escaped whitespace in JSON inside JSON. The letter in it could be mistaken for the first letter of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Schema keywords whose values are values of the described property, such as its default.
+# Schema keywords that contain values of the described property, such as its default.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")
@@ -91,7 +91,7 @@ class Redactor:
         self._learned: set[str] = set()
         self._known: re.Pattern[str] | None = None
         self._short_defaults: list[re.Pattern[str]] = []
-        # The redacted forms of short texts. The events of a stream repeat the same few texts.
+        # The redacted forms of short texts. The events in a stream repeat the same few texts.
         self._seen: dict[str, str] = {}
 
     # -- learning secrets --
@@ -275,7 +275,7 @@ class Redactor:
 
 
 def _for_server(value: Any) -> Any:
-    """Hide data that is only for an MCP server: all headers, and the URL's user and path, which can contain keys."""
+    """Hide data that is only for an MCP server: all headers, and the URL's user and path, which may contain keys."""
     if isinstance(value, dict):
         return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SECONDS = 120.0
 """Timeout for a question, in seconds. It is long because the model might have to be loaded first."""
 MAX_TOKENS = 256
-"""Maximum number of tokens in an answer, which is enough for two calls or for the answer to any text question."""
+"""Maximum number of tokens in an answer: enough for two calls, or for the answer to any text question."""
 OPEN_SECONDS = 10.0
 TIME_OVER = "the time limit was reached"
 
