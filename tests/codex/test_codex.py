@@ -136,7 +136,7 @@ async def test_global_agents_file_is_reported_once(stage: Any, caplog: pytest.Lo
     await stage.text("two")
     lines = [record.getMessage() for record in caplog.records if "AGENTS.md" in record.getMessage()]
     assert len(lines) == 1
-    # Once Codex can exclude the file, the warning and this test can be removed.
+    # Once Codex can exclude AGENTS.md, the warning and this test can be removed.
     assert any("pirate" in texts(item) for item in stage.stub.requests[0]["input"])
 
 

@@ -130,7 +130,7 @@ def _response(steps: Sequence[Step], finish: str) -> Json:
 
 
 def _in_turns(queues: Sequence[Sequence[Any]], interleaved: bool) -> Iterator[Any]:
-    """Yield the entries queue by queue or, if ``interleaved``, all first entries, then all second entries, etc."""
+    """Yield one queue after another or, if ``interleaved``, the first entry of each queue, then the second, etc."""
     for entries in zip_longest(*queues) if interleaved else queues:
         yield from filter(None, entries)
 

@@ -263,7 +263,7 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
     """Remove secrets, addresses, certificates and dates from both sides of an exchange, in place. Return the sides."""
-    # Importing these modules is slow, so it is delayed until the first exchange is recorded.
+    # Importing these modules is slow, so the import is delayed until the first exchange is recorded.
     from toolsim.recordings.redact import Redactor
     from toolsim.recordings.stream_text import parse_json
 
