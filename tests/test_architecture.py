@@ -33,6 +33,7 @@ CORE_LAYERS = (
         "core.rate",
         "core.report",
         "core.fair_cache",
+        "core.fair_lock",
         "core.recent",
         "core.tasks",
     ),
@@ -62,6 +63,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init_
 # Modules of the core that do input or output, or depend on time.
 EDGES = (
     "command_line",
+    "core.fair_lock",
     "core.serial_executor",
     "core.time_slice",
     "core.rate",

@@ -162,10 +162,10 @@ Clients also take turns
     unit/core/test_serial_executor.py::test_owner_with_most_calls_loses_the_latest
 A connection to an MCP server is never closed
     unit/mcp/test_pool.py::test_client_limit_closes_its_oldest_connection
-    unit/mcp/test_fair_lock.py::test_answers_take_turns
+    unit/core/test_fair_lock.py::test_answers_take_turns
 Answers take turns using
     unit/mcp/test_pool.py::test_client_limit_closes_its_oldest_connection
-    unit/mcp/test_fair_lock.py::test_answers_take_turns
+    unit/core/test_fair_lock.py::test_answers_take_turns
 Damaged data in the
     unit/wire/responses/test_stored.py::test_damaged_record_is_not_found
     unit/proxy/test_response_store.py::test_any_store_exception_is_a_failure

@@ -18,7 +18,6 @@ configured:
     stdio           the transport for a local server
     web             the transport for a server over HTTP
     supervisor      the parent process of a local server, a separate program
-    fair_lock       a fair lock for servers that handle one request at a time
 
 Servers are untrusted. Their output is only text for the model, and their capabilities are limited:
 

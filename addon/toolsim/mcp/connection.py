@@ -22,15 +22,15 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp import Client, MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Implementation
 
+from toolsim.core.fair_lock import FairLock
 from toolsim.mcp import web
 from toolsim.mcp.catalog import MAX_TOOLS, RemoteTool, remote_tool
-from toolsim.mcp.fair_lock import FairLock
 from toolsim.mcp.outcome import ToolOutcome, failed, outcome_of
 from toolsim.mcp.runtime import NO_CALLER, Caller
 from toolsim.mcp.servers import Server
@@ -141,14 +141,17 @@ class McpConnection:
         try:
             if not self.server.command:
                 return await self._answer(question)
-            async with AsyncExitStack() as stack:
-                try:
-                    await stack.enter_async_context(self._turns.acquire(who, self.server.timeout))
-                except TimeoutError:
-                    label, seconds = self.server.label, self.server.timeout
-                    message = f"The server {label!r} is busy: this request waited {seconds:g} s for its turn."
-                    raise ServerFailed(message) from None
+            try:
+                async with asyncio.timeout(self.server.timeout):
+                    release = await self._turns.acquire(who)
+            except TimeoutError:
+                label, seconds = self.server.label, self.server.timeout
+                message = f"The server {label!r} is busy: this request waited {seconds:g} s for its turn."
+                raise ServerFailed(message) from None
+            try:
                 return await self._answer(question)
+            finally:
+                release()
         finally:
             self._asking -= 1
             self.used = self._clock()
