@@ -126,7 +126,7 @@ class BackgroundAnswers:
         assert isinstance(done.read, BackgroundRequest)
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
-        answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
+        answer = job_of(made, flow, owner, api, policy, settings.bounds, mcp_context, self._rounds)
         # The request is rewritten here only to find errors early. Otherwise, they would be reported as a failed answer.
         # Tools that run in the proxy are removed first, because the backend does not receive them.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()

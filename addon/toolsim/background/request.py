@@ -65,6 +65,7 @@ def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs)
 def job_of(
     asked: BackgroundRequest,
     flow: HTTPFlow,
+    owner: str,
     api: Api,
     policy: Policy,
     bounds: RoundLimits,
@@ -92,4 +93,6 @@ def job_of(
         may_take_more = is_hosted or may_take_rounds(request, policy)
     bounds = bounds if may_take_more else replace(bounds, rounds=1)
     calls = HostedCalls(mcp_context, api, document, policy, report, flow.id) if mcp_context is not None else None
-    return RunnerJob(api, document, form, policy, rounds.asking(flow, body, document), bounds, report, hosted=calls)
+    return RunnerJob(
+        api, document, form, policy, rounds.asking(flow, owner, body, document), bounds, report, hosted=calls
+    )

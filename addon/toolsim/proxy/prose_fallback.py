@@ -109,7 +109,7 @@ class ProseFallbacks:
             return None
         report.rounds = 1
         policy = replace(self.policy(flow, exchange).for_model(plan.form.model), second_opinion="undeclared")
-        further = self.rounds.asking(flow, body, document, request)
+        further = self.rounds.asking(flow, exchange.owner, body, document, request)
         bounds = replace(self.bounds, seconds=_left(self.bounds.seconds, exchange.timeouts.seconds()))
         return answer(RunnerJob(api, document, plan.form, policy, _after(retry, further), bounds, report))
 

@@ -105,18 +105,21 @@ class Rounds:
             return False
         report = Report(client=api.name)
         calls = HostedCalls(mcp_context, api, document, policy, report, flow.id) if mcp_context is not None else None
-        ask, store = self.asking(flow, body, document), store if request.form.id else None
+        ask, store = self.asking(flow, exchange.owner, body, document), store if request.form.id else None
         job = RunnerJob(api, document, request.form, policy, ask, bounds, report, store, calls)
         self._hand_over(flow, exchange, report, label_of(request.items), job)
         return True
 
-    def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
+    def asking(
+        self, flow: HTTPFlow, owner: str, body: bytes, document: Mapping[str, Any], request: Request | None = None
+    ) -> Ask:
         """Return a function that runs the rounds of a request.
 
-        ``body`` contains the bytes of the request's body, and ``document`` is the parsed body. If the flow no longer
-        contains the client's request, it has to be passed as ``request``.
+        ``owner`` is the owner of the request (see ``Exchange``). ``body`` contains the bytes of the request's body, and
+        ``document`` is the parsed body. If the flow no longer contains the client's request, it has to be passed as
+        ``request``.
         """
-        return partial(self._ask, RoundSource(flow, body, document, request))
+        return partial(self._ask, RoundSource(flow, body, document, request), owner)
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
         """Let the runner answer a flow with a stream that toolsim creates."""
@@ -158,7 +161,7 @@ class Rounds:
             self._server = server
         return self._server
 
-    async def _ask(self, origin: RoundSource, round_: Round) -> AsyncGenerator[RoundEvent]:
+    async def _ask(self, origin: RoundSource, owner: str, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Run one round and yield its events. If the generator is closed early, abort the round."""
         arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
         load = Load()
@@ -181,7 +184,7 @@ class Rounds:
             listen,
             round_.is_side_request,
         )
-        handler = FlowHandler(flow, ctx.options, "round")
+        handler = FlowHandler(flow, ctx.options, "round", owner)
         task = spawn(handler.run(), self._tasks)
         task.add_done_callback(lambda _: arrived.put_nowait(None))
         task.add_done_callback(lambda _: _ASKED.pop(flow.id, None))

@@ -55,7 +55,7 @@ class SocketRequest:
         self._backlog = backlog
         self._parts: asyncio.Queue[Head | bytes | None] = asyncio.Queue()
         self._has_reader = True
-        self._handler = FlowHandler(flow, ctx.options, "websocket", self._answered)
+        self._handler = FlowHandler(flow, ctx.options, "websocket", upgrade.owner, self._answered)
         self._task = asyncio.create_task(self._handler.run())
         self._task.add_done_callback(lambda _: self._parts.put_nowait(None))
         self._task.add_done_callback(lambda _: forget(flow))

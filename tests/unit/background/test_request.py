@@ -49,10 +49,14 @@ async def test_background_answer_always_has_a_job(policy: Policy, tools: bool, c
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     rounds = Rounds(10)
-    job = job_of(BackgroundRequest(form, body, b"[]", ()), tflow.tflow(), CHAT, policy, RoundLimits(), None, rounds)
+    job = job_of(
+        BackgroundRequest(form, body, b"[]", ()), tflow.tflow(), "owner", CHAT, policy, RoundLimits(), None, rounds
+    )
     assert (job.bounds.rounds, job.store, job.hosted) == (count, None, None)
     assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
     large = body + b" " * MAX_BODY_BYTES
-    job = job_of(BackgroundRequest(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, RoundLimits(), None, rounds)
+    job = job_of(
+        BackgroundRequest(form, large, b"[]", ()), tflow.tflow(), "owner", CHAT, policy, RoundLimits(), None, rounds
+    )
     assert job.bounds.rounds == 1
     assert job.report.warnings == ([ROUNDS_OFF] if policy.needs_rounds else [])

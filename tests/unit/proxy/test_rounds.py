@@ -202,7 +202,7 @@ async def test_backend_is_not_read_while_data_waits(rounds: Rounds, monkeypatch:
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
     monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])
     count = 0
-    async with aclosing(rounds.asking(asked(), RAW, BODY)(Round(1, BODY, Policy()))) as events:
+    async with aclosing(rounds.asking(asked(), "owner", RAW, BODY)(Round(1, BODY, Policy()))) as events:
         async for event in events:
             count += isinstance(event, TextDelta)
             for _ in range(5):

@@ -20,7 +20,7 @@ MOST_PARTS = MAX_UNREAD_BYTES // len(PART)
 class Handler:
     """A stand-in for the flow handler. It does nothing, and the test provides the answer."""
 
-    def __init__(self, _flow: object, _options: object, _name: str, answered: module.FlowHandler) -> None:
+    def __init__(self, _flow: object, _options: object, _name: str, _owner: str, answered: module.FlowHandler) -> None:
         self.answered = answered
         self.reading = asyncio.Event()
         self.reading.set()

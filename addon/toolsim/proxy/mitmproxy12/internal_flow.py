@@ -10,6 +10,9 @@ Relies on these internals of mitmproxy 12.2:
 2. The client's side reports a disconnected client as ``RequestProtocolError`` with ``CLIENT_DISCONNECTED``.
 3. ``drain_writers`` is awaited between two reads of a connection. mitmproxy waits there for a slow client, and this
    handler waits for the consumer of the answer.
+4. ``server_event`` handles an event, which for a read of a connection is a ``DataReceived``.
+
+A client can have many internal flows at the same time, so their start, their end and each large read wait for a turn.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from mitmproxy.connection import Client, ConnectionState, Server
 from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.options import Options
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.events import ConnectionClosed, Event
+from mitmproxy.proxy.events import ConnectionClosed, DataReceived, Event
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
@@ -38,8 +41,13 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
+from toolsim.core.turns import wait_for_turn
+
 # mitmproxy's own logger is used, so that these connections are logged like all others.
 _connections = logging.getLogger("mitmproxy.proxy.server")
+
+LARGE_BYTES = 4096
+"""Number of bytes after which a flow waits for its turn before it reads more."""
 
 LEAVE_SECONDS = 1.0
 """Maximum time, in seconds, to wait until an aborted flow has ended. After that time, it is canceled."""
@@ -66,11 +74,18 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
 
 
 class FlowHandler(ReplayHandler):
-    """Runs an internal flow. ``name`` is the prefix of its log lines. ``answered`` receives the parts of its answer."""
+    """Runs an internal flow of an ``owner``. ``name`` is the prefix of its log lines.
 
-    def __init__(self, flow: HTTPFlow, options: Options, name: str, answered: Answered = lambda _: None) -> None:
+    ``answered`` receives the parts of its answer.
+    """
+
+    def __init__(
+        self, flow: HTTPFlow, options: Options, name: str, owner: str, answered: Answered = lambda _: None
+    ) -> None:
         super().__init__(flow, options)
         self._name = name
+        self._owner = owner
+        self._read_bytes = 0  # The number of bytes that were read since the last turn.
         self.reading = asyncio.Event()
         """An event that is cleared while the consumer of the answer is too slow. Meanwhile, no data is read."""
         self.reading.set()
@@ -83,19 +98,30 @@ class FlowHandler(ReplayHandler):
     async def run(self) -> None:
         """Run the flow until it ends."""
         try:
+            await wait_for_turn(self._owner)
             await self.replay()
         finally:
             for timer in list(self.wakeup_timer):
                 timer.cancel()
 
     @override
+    async def server_event(self, event: Event) -> None:
+        if isinstance(event, DataReceived):
+            self._read_bytes += len(event.data)
+        await super().server_event(event)
+
+    @override
     async def drain_writers(self) -> None:
         await super().drain_writers()  # type: ignore[no-untyped-call]
         await self.reading.wait()
+        if self._read_bytes > LARGE_BYTES:
+            self._read_bytes = 0
+            await wait_for_turn(self._owner)
 
     async def leave(self) -> None:
         """End the flow as if the client had disconnected, which stops the backend."""
         self.reading.set()
+        await wait_for_turn(self._owner)
         self.client.state = ConnectionState.CLOSED
         await self.server_event(ConnectionClosed(self.client))
         with suppress(TimeoutError):
