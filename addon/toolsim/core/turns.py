@@ -27,7 +27,8 @@ _LOCKS = WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]()
 async def wait_for_turn(owner: str) -> None:
     """Wait until a large piece of work for this owner can run, or start to run."""
     loop = asyncio.get_running_loop()
-    lock = _LOCKS.setdefault(loop, FairLock())
+    if (lock := _LOCKS.get(loop)) is None:
+        lock = _LOCKS[loop] = FairLock()
     ending: Callable[[], object] = await lock.acquire(owner)
     for _ in range(STEPS):
         ending = partial(loop.call_soon, ending)

@@ -121,7 +121,12 @@ class FlowHandler(ReplayHandler):
     async def leave(self) -> None:
         """End the flow as if the client had disconnected, which stops the backend."""
         self.reading.set()
-        await wait_for_turn(self._owner)
+        try:
+            await wait_for_turn(self._owner)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
         self.client.state = ConnectionState.CLOSED
         await self.server_event(ConnectionClosed(self.client))
         with suppress(TimeoutError):
