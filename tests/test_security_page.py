@@ -70,6 +70,9 @@ Rewriting a smaller body
 Clients take turns
     unit/proxy/test_worker.py::test_owners_take_turns
     unit/core/test_serial_executor.py::test_owners_take_turns
+Large parts of answers
+    unit/proxy/mitmproxy12/test_internal_flow.py::test_large_reads_take_turns
+    unit/core/test_turns.py::test_owners_take_turns
 toolsim estimates the cost
     unit/schema/test_patterns.py::test_oversized_pattern_is_never_compiled
     unit/schema/test_budget.py::test_each_step_is_short

@@ -1,0 +1,89 @@
+"""Tests for the turns of concurrent internal flows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import pytest
+from mitmproxy import ctx
+from mitmproxy.addons.clientplayback import ReplayHandler
+from mitmproxy.proxy.events import DataReceived, Event
+from mitmproxy.test import taddons, tflow
+from toolsim.core.turns import STEPS
+from toolsim.proxy.mitmproxy12.internal_flow import LARGE_BYTES, FlowHandler
+
+FLOWS = 8
+
+
+class Stage:
+    """Several flows of one owner. It records the iteration of the event loop in which each of them does its work."""
+
+    def __init__(self) -> None:
+        self.worked: list[int] = []
+        self._iteration = 0
+        self.flows = [FlowHandler(tflow.tflow(), ctx.options, "test", "owner") for _ in range(FLOWS)]
+
+    async def work(self, flow: FlowHandler, _: Event | None = None) -> None:
+        """Stand in for the work of mitmproxy's layers, after which the flow is over."""
+        self.worked.append(self._iteration)
+        flow.done.set()
+
+    async def together(self, do: Callable[[FlowHandler], Awaitable[None]]) -> list[int]:
+        """Let all flows do something at once; return the numbers of iterations between their work."""
+        self.worked.clear()
+        doing = asyncio.gather(*(do(flow) for flow in self.flows))
+        while not doing.done():
+            await asyncio.sleep(0)
+            self._iteration += 1
+        await doing
+        assert len(self.worked) == FLOWS
+        return [after - before for before, after in pairwise(self.worked)]
+
+    async def read(self, flow: FlowHandler, size: int) -> None:
+        """Let a flow read data, and return once it can read more."""
+        flow._read_bytes += size
+        await flow.drain_writers()
+        await self.work(flow)
+
+
+@pytest.fixture
+async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    with taddons.context():
+        made = Stage()
+    for name in ("replay", "server_event"):
+        monkeypatch.setattr(ReplayHandler, name, lambda flow, event=None: made.work(flow, event))
+    return made
+
+
+async def test_flows_start_and_end_in_turn(stage: Stage) -> None:
+    """If a client starts many flows at once, or leaves them at once, other tasks run between two of them."""
+    assert min(await stage.together(lambda flow: flow.run())) >= STEPS
+    assert min(await stage.together(lambda flow: flow.leave())) >= STEPS
+
+
+async def test_large_reads_take_turns(stage: Stage) -> None:
+    """Flows with large reads take turns. Small reads do not wait until they add up to a large one."""
+    large, small = LARGE_BYTES + 1, LARGE_BYTES // 2
+    assert min(await stage.together(lambda flow: stage.read(flow, large))) >= STEPS
+    for _ in range(2):
+        assert max(await stage.together(lambda flow: stage.read(flow, small))) == 0
+    assert min(await stage.together(lambda flow: stage.read(flow, small))) >= STEPS
+
+
+async def test_read_data_is_counted(stage: Stage) -> None:
+    flow = stage.flows[0]
+    await flow.server_event(DataReceived(flow.client, b"x" * 10))
+    await flow.server_event(DataReceived(flow.client, b"x" * 5))
+    assert flow._read_bytes == 15
+
+
+async def test_flow_ends_although_its_turn_never_comes(stage: Stage) -> None:
+    """A flow whose end is cancelled while it waits for its turn ends nevertheless."""
+    leaving = [asyncio.create_task(flow.leave()) for flow in stage.flows]
+    await asyncio.sleep(0)
+    for each in leaving:
+        each.cancel()
+    await asyncio.wait(leaving)
+    assert len(stage.worked) == FLOWS
