@@ -5,13 +5,14 @@ arrived, so next to a client with 16 streams, each of the dozen steps of a small
 
 1. A piece of work waits for its turn before it starts. ``STEPS`` iterations later, the next piece of work has its turn.
 2. The owners of the work take turns, regardless of how many streams each of them has.
-3. Nothing waits for a certain time, so an only stream is not slowed down.
+3. An owner that has been alone for ``ALONE_SECONDS`` does not wait, since the additional iterations cost time.
 4. Only the standard library ends a turn, so that an exception cannot make all other streams wait forever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -20,16 +21,38 @@ from toolsim.core.fair_lock import FairLock
 
 STEPS = 8
 """The number of iterations of the event loop between two turns."""
+ALONE_SECONDS = 600.0
+"""Seconds since the last change of owners after which the last owner counts as alone. Few answers take longer."""
 
-_LOCKS = WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]()
+
+class Turns:
+    """The turns of all owners. ``clock`` returns the time in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._locks = WeakKeyDictionary[asyncio.AbstractEventLoop, FairLock]()
+        self._owner = ""
+        self._shared_until = float("-inf")
+
+    def note(self, owner: str) -> None:
+        """Note that an owner has sent a request."""
+        if owner != self._owner:
+            if self._owner:
+                self._shared_until = self._clock() + ALONE_SECONDS
+            self._owner = owner
+
+    async def wait(self, owner: str) -> None:
+        """Wait until a large piece of work for this owner can run."""
+        if self._clock() > self._shared_until:
+            return
+        loop = asyncio.get_running_loop()
+        if (lock := self._locks.get(loop)) is None:
+            lock = self._locks[loop] = FairLock()
+        ending: Callable[[], object] = await lock.acquire(owner)
+        for _ in range(STEPS):
+            ending = partial(loop.call_soon, ending)
+        loop.call_soon(ending)
 
 
-async def wait_for_turn(owner: str) -> None:
-    """Wait until a large piece of work for this owner can run, or start to run."""
-    loop = asyncio.get_running_loop()
-    if (lock := _LOCKS.get(loop)) is None:
-        lock = _LOCKS[loop] = FairLock()
-    ending: Callable[[], object] = await lock.acquire(owner)
-    for _ in range(STEPS):
-        ending = partial(loop.call_soon, ending)
-    loop.call_soon(ending)
+TURNS = Turns()
+"""The turns of this process."""

@@ -18,6 +18,7 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ReverseMode
 
 from toolsim.core.report import Report
+from toolsim.core.turns import TURNS
 from toolsim.proxy import route
 from toolsim.proxy.access import Incoming, Refusal, owner_of
 from toolsim.proxy.api_format import ApiFormat
@@ -259,6 +260,7 @@ class Dispatcher:
         report.client = api.name if api is not None else ""
         # The headers determine the client's API, because the path of the model list is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
+        TURNS.note(owner)
         exchange = self._open(flow, owner, report, backend)
         exchange.action, exchange.round, exchange.replay, exchange.user_turn = action, asked, replay, turn
         # The answer to a round is not converted, because the runner expects OpenAI's format.

@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from toolsim.core.turns import STEPS, wait_for_turn
+from toolsim.core.turns import ALONE_SECONDS, STEPS, Turns
 
 
 class Iterations:
@@ -26,16 +26,25 @@ class Iterations:
 
 
 @pytest.fixture
+def turns() -> Turns:
+    """Return the turns of a process with two active owners."""
+    made = Turns()
+    for owner in ("many", "few"):
+        made.note(owner)
+    return made
+
+
+@pytest.fixture
 async def iterations() -> Iterations:
     return Iterations()
 
 
-async def test_one_piece_of_work_at_a_time(iterations: Iterations) -> None:
+async def test_one_piece_of_work_at_a_time(turns: Turns, iterations: Iterations) -> None:
     """Many streams of one owner work one after the other, in order, and other tasks run in between."""
     began: list[tuple[int, int]] = []
 
     async def stream(number: int) -> None:
-        await wait_for_turn("many")
+        await turns.wait("many")
         began.append((iterations.count, number))
 
     await asyncio.gather(*map(stream, range(16)))
@@ -43,33 +52,33 @@ async def test_one_piece_of_work_at_a_time(iterations: Iterations) -> None:
     assert all(after - before >= STEPS for (before, _), (after, _) in pairwise(began))
 
 
-async def test_owners_take_turns(iterations: Iterations) -> None:
+async def test_owners_take_turns(turns: Turns, iterations: Iterations) -> None:
     """The work of another owner waits for one turn, regardless of how many streams wait."""
     order: list[str] = []
 
     async def stream(owner: str) -> None:
         for _ in range(3):
-            await wait_for_turn(owner)
+            await turns.wait(owner)
             order.append(owner)
 
     await asyncio.gather(*(stream("many") for _ in range(16)), stream("few"))
     assert order[:6] == ["many", "few"] * 3
 
 
-async def test_only_stream_does_not_wait(iterations: Iterations) -> None:
+async def test_only_stream_starts_immediately(turns: Turns, iterations: Iterations) -> None:
     """The first piece of work starts immediately, and so does one after a break."""
     for _ in range(3):
         before = iterations.count
-        await wait_for_turn("only")
+        await turns.wait("only")
         assert iterations.count == before
         for _ in range(2 * STEPS):
             await asyncio.sleep(0)
 
 
-async def test_cancelled_work_loses_its_turn() -> None:
+async def test_cancelled_work_loses_its_turn(turns: Turns) -> None:
     """Work that is cancelled while it waits, or as its turn arrives, does not keep the others from working."""
-    await wait_for_turn("one")
-    waiting = [asyncio.create_task(wait_for_turn(owner)) for owner in ("one", "other", "third")]
+    await turns.wait("one")
+    waiting = [asyncio.create_task(turns.wait(owner)) for owner in ("one", "other", "third")]
     await asyncio.sleep(0)
     waiting[0].cancel()
     while not waiting[1].done():
@@ -78,7 +87,30 @@ async def test_cancelled_work_loses_its_turn() -> None:
     await asyncio.wait_for(waiting[2], 1)
 
 
-def test_each_loop_has_turns_of_its_own() -> None:
+def test_each_loop_has_turns_of_its_own(turns: Turns) -> None:
     """A loop that ends during a turn does not affect another loop."""
     for _ in range(2):
-        asyncio.run(asyncio.wait_for(wait_for_turn("one"), 1))
+        asyncio.run(asyncio.wait_for(turns.wait("one"), 1))
+
+
+async def test_only_owner_does_not_wait(iterations: Iterations) -> None:
+    """The streams of a single owner do not wait until another owner sends a request, and not long after that either."""
+    now = [0.0]
+    turns = Turns(lambda: now[0])
+
+    async def waited() -> bool:
+        before = iterations.count
+        await asyncio.gather(*(turns.wait("mine") for _ in range(4)))
+        return iterations.count - before > STEPS
+
+    for _ in range(2):
+        turns.note("mine")
+    assert not await waited()
+    turns.note("another")
+    turns.note("mine")
+    assert await waited()
+    now[0] += ALONE_SECONDS - 1
+    turns.note("mine")
+    assert await waited()
+    now[0] += 2
+    assert not await waited()

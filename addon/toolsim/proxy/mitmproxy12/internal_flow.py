@@ -41,7 +41,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
-from toolsim.core.turns import wait_for_turn
+from toolsim.core.turns import TURNS
 
 # mitmproxy's own logger is used, so that these connections are logged like all others.
 _connections = logging.getLogger("mitmproxy.proxy.server")
@@ -98,7 +98,7 @@ class FlowHandler(ReplayHandler):
     async def run(self) -> None:
         """Run the flow until it ends."""
         try:
-            await wait_for_turn(self._owner)
+            await TURNS.wait(self._owner)
             await self.replay()
         finally:
             for timer in list(self.wakeup_timer):
@@ -116,13 +116,13 @@ class FlowHandler(ReplayHandler):
         await self.reading.wait()
         if self._read_bytes > LARGE_BYTES:
             self._read_bytes = 0
-            await wait_for_turn(self._owner)
+            await TURNS.wait(self._owner)
 
     async def leave(self) -> None:
         """End the flow as if the client had disconnected, which stops the backend."""
         self.reading.set()
         try:
-            await wait_for_turn(self._owner)
+            await TURNS.wait(self._owner)
         finally:
             await self._end()
 

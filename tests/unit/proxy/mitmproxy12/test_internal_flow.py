@@ -11,7 +11,8 @@ from mitmproxy import ctx
 from mitmproxy.addons.clientplayback import ReplayHandler
 from mitmproxy.proxy.events import DataReceived, Event
 from mitmproxy.test import taddons, tflow
-from toolsim.core.turns import STEPS
+from toolsim.core.turns import STEPS, Turns
+from toolsim.proxy.mitmproxy12 import internal_flow as module
 from toolsim.proxy.mitmproxy12.internal_flow import LARGE_BYTES, FlowHandler
 
 FLOWS = 8
@@ -52,6 +53,10 @@ class Stage:
 async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     with taddons.context():
         made = Stage()
+    turns = Turns()
+    for owner in ("owner", "another"):
+        turns.note(owner)
+    monkeypatch.setattr(module, "TURNS", turns)
     for name in ("replay", "server_event"):
         monkeypatch.setattr(ReplayHandler, name, lambda flow, event=None: made.work(flow, event))
     return made
