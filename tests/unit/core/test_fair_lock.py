@@ -27,8 +27,8 @@ async def test_answers_take_turns() -> None:
     assert not lock._own  # What an owner needed is forgotten.
 
 
-async def test_cancelled_callers_are_skipped() -> None:
-    """Waiting can end with a timeout. Callers that gave up or were cancelled are skipped."""
+async def test_canceled_callers_are_skipped() -> None:
+    """Waiting can end with a timeout. Callers that gave up or were canceled are skipped."""
     lock, done = FairLock(), []
 
     async def call(owner: str) -> None:
@@ -49,8 +49,8 @@ async def test_cancelled_callers_are_skipped() -> None:
     await asyncio.wait_for(call(HOG), 1)
 
 
-async def test_turn_of_a_cancelled_caller_goes_to_the_next() -> None:
-    """If a caller is cancelled at the moment when its turn arrives, the turn is passed to the next caller."""
+async def test_turn_of_a_canceled_caller_goes_to_the_next() -> None:
+    """If a caller is canceled at the moment when its turn arrives, the turn is passed to the next caller."""
     lock = FairLock()
     release = await lock.acquire(HOG)
     first, second = (asyncio.create_task(lock.acquire(owner)) for owner in (QUICK, THIRD))

@@ -75,8 +75,8 @@ async def test_only_stream_starts_immediately(turns: Turns, iterations: Iteratio
             await asyncio.sleep(0)
 
 
-async def test_cancelled_work_loses_its_turn(turns: Turns) -> None:
-    """Work that is cancelled while it waits, or as its turn arrives, does not keep the others from working."""
+async def test_canceled_work_loses_its_turn(turns: Turns) -> None:
+    """Work that is canceled while it waits, or as its turn arrives, does not keep the others from working."""
     await turns.wait("one")
     waiting = [asyncio.create_task(turns.wait(owner)) for owner in ("one", "other", "third")]
     await asyncio.sleep(0)

@@ -85,7 +85,7 @@ async def test_read_data_is_counted(stage: Stage) -> None:
 
 
 async def test_flow_ends_although_its_turn_never_comes(stage: Stage) -> None:
-    """A flow whose end is cancelled while it waits for its turn ends nevertheless."""
+    """A flow whose end is canceled while it waits for its turn ends nevertheless."""
     leaving = [asyncio.create_task(flow.leave()) for flow in stage.flows]
     await asyncio.sleep(0)
     for each in leaving:
