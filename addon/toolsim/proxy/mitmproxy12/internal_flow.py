@@ -99,7 +99,8 @@ class FlowHandler(ReplayHandler):
         """Run the flow until it ends."""
         try:
             await TURNS.wait(self._owner)
-            await self.replay()
+            if self.client.connected:  # The flow might have been left meanwhile.
+                await self.replay()
         finally:
             for timer in list(self.wakeup_timer):
                 timer.cancel()

@@ -84,6 +84,24 @@ async def test_read_data_is_counted(stage: Stage) -> None:
     assert flow._read_bytes == 15
 
 
+async def test_flow_that_was_left_never_starts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a flow is left before its turn, its request is not sent."""
+    started: list[FlowHandler] = []
+
+    async def start(flow: FlowHandler) -> None:
+        started.append(flow)
+
+    monkeypatch.setattr(ReplayHandler, "replay", start)
+    running = asyncio.gather(*(flow.run() for flow in stage.flows))
+    await asyncio.sleep(0)
+    leaving = [asyncio.create_task(flow.leave()) for flow in stage.flows]
+    await asyncio.sleep(0)
+    for each in leaving:
+        each.cancel()
+    await asyncio.wait([running, *leaving])
+    assert started == stage.flows[:1]
+
+
 async def test_flow_ends_although_its_turn_never_comes(stage: Stage) -> None:
     """A flow whose end is canceled while it waits for its turn ends nevertheless."""
     leaving = [asyncio.create_task(flow.leave()) for flow in stage.flows]
