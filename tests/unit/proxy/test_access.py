@@ -92,7 +92,7 @@ def test_pages_are_accepted_by_origin(origin: str, reached_at: str, status: int 
 
 
 def test_local_pages_are_accepted_by_default() -> None:
-    """By default, web pages from this machine are accepted on any port, as are pages of the listed programs."""
+    """By default, web pages from this machine are accepted on any port, as are Obsidian's pages."""
     settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
     for origin, status in (
         ("http://localhost:3000", None),

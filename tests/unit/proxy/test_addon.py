@@ -36,7 +36,7 @@ async def addon() -> Any:
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon, toolsim_engine="unknown")  # There is no backend to examine.
+        context.configure(addon, toolsim_engine="unknown")  # No backend is running, so its engine cannot be detected.
         addon.context = context
         yield addon
         ToolSim.exchanges.forget()
@@ -99,7 +99,7 @@ def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
 
 
 def test_other_paths_stream(addon: ToolSim) -> None:
-    """Requests to paths that are not an API's, and their answers, are streamed unless another addon has already
+    """Requests to paths that toolsim does not handle, and their answers, are streamed unless another addon has already
     answered the request.
     """
     flow = asked({"tools": TOOLS}, "/v1/files")
@@ -169,8 +169,8 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """mitmproxy connects to the target only when a request arrives if an earlier connection attempt could close the
-    client's connection.
+    """If an early connection attempt to the target could close the client's connection, mitmproxy connects only when a
+    request arrives.
     """
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
@@ -203,7 +203,7 @@ def test_builtin_backend_as_upstream_is_guarded(addon: Any, loopback: Loopback) 
 
 
 def test_reload_keeps_exchanges(addon: ToolSim) -> None:
-    """If the addon is reloaded during an exchange, the new instance of the addon finishes this exchange."""
+    """If the addon is reloaded during an exchange, the new instance of the addon finishes that exchange."""
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)

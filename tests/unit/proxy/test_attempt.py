@@ -52,7 +52,7 @@ class Asked:
         return found
 
     def gets(self, status: int, content: bytes, *, can_resend: bool = True, **headers: str) -> bool:
-        """Simulate the backend's answer. Return whether the request was resent because of this answer."""
+        """Simulate the backend's answer. Return whether the request was resent because of that answer."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.flow.response = Response.make(status, b"", named)
         self.flow.response.raw_content = content
@@ -108,7 +108,7 @@ def test_error_is_examined_before_the_client_receives_it() -> None:
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
-    # No feature is left to retry without, so the error passes through to the client unchanged.
+    # The request uses no other feature that a retry could omit, so the error is passed on to the client unchanged.
     assert asked.exchange.answer_job(asked.flow) is None
     assert asked.flow.response.raw_content is None
 
@@ -138,7 +138,7 @@ def test_refusal_of_an_unrepeatable_request_is_remembered() -> None:
 
 
 def test_missed_call_is_remembered() -> None:
-    """If an answer to a request with native tools contains a call as text, later requests to this model describe the
+    """If an answer to a request with native tools contains a call as text, later requests to that model describe the
     tools in the prompt.
     """
     for verdict, refused in (("text UNKNOWN_TOOL", set()), ("call f", {("m", "tools")})):

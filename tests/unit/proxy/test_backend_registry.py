@@ -47,7 +47,7 @@ def test_stale_backend_is_forgotten() -> None:
 
 
 def test_rejected_api_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For ten minutes after a backend has rejected an API, this API is tried last, but never omitted. A new server at
+    """For ten minutes after a backend has rejected an API, that API is tried last, but never omitted. A new server at
     the same address starts without rejections.
     """
     clock = [1000.0]

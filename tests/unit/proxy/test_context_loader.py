@@ -144,7 +144,7 @@ async def test_reference_name_within_a_text_is_ignored(context_loader: StoredCon
 
 
 async def test_compressed_request_is_decompressed(context_loader: StoredContextLoader) -> None:
-    """A compressed request is decompressed before the search for references."""
+    """A compressed request is decompressed before it is searched for references."""
     body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
     flow, exchange, waits = received(context_loader, body, "gzip")
     assert waits

@@ -29,7 +29,7 @@ def test_origins_must_match(patterns: tuple[str, ...], origin: str, allowed: boo
 
 
 def test_listed_origin_receives_cors_headers() -> None:
-    """Only a request from a listed origin receives CORS headers, which name this origin."""
+    """Only a request from a listed origin receives CORS headers, which name that origin."""
     origins = Origins(("app://x",))
     assert cors_headers(origins, "app://x")["access-control-allow-origin"] == "app://x"
     assert cors_headers(origins, "app://y") == cors_headers(origins, None) == {}

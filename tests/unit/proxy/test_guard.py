@@ -1,4 +1,4 @@
-"""The guard against data that skipped a hook, and the counting and logging of internal errors."""
+"""The guard, which rejects flows if a hook has not completed, and the counting and logging of internal errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def raised() -> Exception:
 
 
 def test_uncleared_flow_raises() -> None:
-    """The guard raises an exception if toolsim's hooks have not completed for a flow. This is checked separately for
-    each hook.
-    """
+    """If any of toolsim's hooks has not completed for a flow, the guard raises an exception for the hook."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
     guard.check(flow, "request")  # The guard accepts every flow until it is started.

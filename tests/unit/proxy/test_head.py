@@ -52,8 +52,8 @@ def test_stream_head_forbids_buffering() -> None:
 
 
 def test_message_of_a_backend_error_is_found() -> None:
-    """The message of a backend's error is found in any usual format. If the error has no message, the result
-    is empty.
+    """The message of a backend's error is found in each common format. If the error has no message, the result is
+    empty.
     """
     assert error_message(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
     assert error_message(b'{"error": "gone"}') == "gone"

@@ -1,4 +1,4 @@
-"""Handling of the client's Host header and of tunnel keys, tested with single flows."""
+"""Handling of the client's Host header and of tunnel keys, tested with individual flows."""
 
 from __future__ import annotations
 

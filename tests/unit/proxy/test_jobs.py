@@ -74,7 +74,9 @@ def test_heavy_jobs_are_recognized(job: Job[Any], heavy: bool) -> None:
 
 
 def test_job_and_result_can_be_pickled() -> None:
-    """Jobs and their results can be pickled. A job that has been pickled returns the same result."""
+    """Jobs and their results can be pickled. A job that has been pickled and unpickled returns the same result as the
+    original.
+    """
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         result = run(pickle.loads(pickle.dumps(job)), long_budget=True)
         travelled = pickle.loads(pickle.dumps(result))
@@ -157,7 +159,7 @@ def test_unparsable_tools_are_refused(body: bytes) -> None:
 
 
 def test_chat_conversation_is_stored_as_items() -> None:
-    """A chat conversation that is sent to the Responses path is stored as items of the Responses API."""
+    """A chat conversation that is sent to the path of the Responses API is stored as items of the Responses API."""
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     done = run(ResolveJob(data=json.dumps(body).encode(), limit=1000, recalled=Recalled()))
     (item,) = json.loads(done.own)

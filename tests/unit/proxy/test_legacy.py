@@ -217,7 +217,7 @@ def test_earlier_names_in_a_report_are_replaced() -> None:
 
 @each(("old", "new"), list(RENAMED_CODES.items()))
 def test_earlier_codes_occur_only_in_legacy(old: str, new: str) -> None:
-    """Earlier codes occur only in the ``legacy`` module, and each current code is used in another module."""
+    """Earlier report codes occur only in the ``legacy`` module, and each current code is used in another module."""
     package = Path(toolsim.__file__).parent
     source = {path: path.read_text() for path in package.rglob("*.py")}
     assert [path.name for path, text in source.items() if f'"{old}"' in text] == ["legacy.py"]

@@ -44,7 +44,9 @@ def test_request_loop_is_detected() -> None:
 
 
 def test_connection_is_identified_by_both_ends() -> None:
-    """Both addresses identify a connection, because the operating system can use one local port for several targets."""
+    """A connection is identified by both its local and its remote address, because the operating system can use one
+    local port for several targets.
+    """
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_loop(client(("127.0.0.1", 50000)))

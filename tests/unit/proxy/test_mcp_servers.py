@@ -76,7 +76,7 @@ async def test_missing_search_tool_is_logged(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_changed_server_options_stop_the_servers() -> None:
-    """The running MCP servers are stopped only if an option that concerns them changes."""
+    """The running MCP servers are stopped only if the list of servers changes, and not if other MCP options change."""
     servers = Servers()
     servers.update(MCP)
     first = servers.context(ORIGINS, asked(), "")

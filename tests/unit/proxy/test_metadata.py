@@ -49,7 +49,7 @@ def test_unknown_policy_fields_are_ignored() -> None:
     ],
 )
 def test_earlier_field_names_are_converted(recorded: dict[str, Any], policy: Policy) -> None:
-    """Field names of earlier versions in a recorded policy are converted to the current options."""
+    """Field names from earlier versions in a recorded policy are converted to the current options."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": recorded}
     assert recorded_policy(flow, Policy(), ()) == policy

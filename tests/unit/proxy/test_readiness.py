@@ -1,4 +1,4 @@
-"""The readiness page for load balancers: its content, and the number of connections that it opens."""
+"""The readiness page for load balancers: its content, and the connections to the backend that its checks open."""
 
 from __future__ import annotations
 

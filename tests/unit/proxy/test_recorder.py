@@ -73,7 +73,9 @@ def test_both_sides_are_recorded():
 
 
 def test_revert_keeps_comment_mark_and_report():
-    """Reverting a flow keeps its comment, mark and report. The report states that the backend's side is now shown."""
+    """Reverting a flow keeps its comment, mark and report. The report then states that the flow shows the backend's
+    side of the exchange.
+    """
     recorder, flow = BodyRecorder(), exchanged(content=b"whole")
     recorder.whole(Response.make(200, b"raw"))
     recorder.store_in(flow)
@@ -86,7 +88,7 @@ def test_revert_keeps_comment_mark_and_report():
 
 
 def test_recorded_answer_is_not_affected_by_later_changes():
-    """Rewriting the answer afterwards does not affect the recorded copy of the backend's answer."""
+    """Rewriting an answer does not affect the recorded copy of the backend's answer."""
     recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
     recorder.whole(flow.response)
@@ -110,7 +112,9 @@ def test_flow_without_answer_or_backup_is_unchanged():
 
 
 def test_missing_bytes_are_counted():
-    """``missing`` contains the number of missing bytes of each side that was not recorded completely."""
+    """``missing`` contains the number of missing bytes for each side, client or backend, that was not recorded
+    completely.
+    """
     recorder = BodyRecorder()
     assert recorder.missing == {}
     recorder.sent = BoundedBuffer(limit=1)

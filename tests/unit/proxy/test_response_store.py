@@ -35,8 +35,8 @@ def turn(id: str, references: References | None = None) -> StoredContext:
 
 
 async def test_stored_answer_is_found() -> None:
-    """A stored answer is found by its ID, together with its items and the answers that it continues. It is found only
-    in the partition of its owner.
+    """A stored answer is found by its ID, together with its items and the answers that it continues. Other owners
+    cannot find it.
     """
     made = memory()
     assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
@@ -185,8 +185,8 @@ async def test_background_records_are_inaccessible() -> None:
 
 
 async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixture) -> None:
-    """A record is written only if the stored version is the expected one, and can be found by name. A failed write is
-    counted, but a version conflict is not.
+    """A record is written only if the stored version is the expected one. Records can also be found by name. A failed
+    read or write is counted, but a version conflict is not.
     """
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
@@ -212,7 +212,7 @@ async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixtur
 
 
 def test_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
-    """The store is reopened only if its URL changes. If the store is removed, so are its metrics."""
+    """The store is reopened only if its URL changes. If the store is removed, its metrics are removed as well."""
     made = memory()
     first = made._store
     made.configure(StoreUrl("memory"))

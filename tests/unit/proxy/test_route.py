@@ -458,7 +458,7 @@ def test_models_file_routes_by_model(models: ModelsFile) -> None:
 
 
 def test_chosen_backend_receives_its_key(models: ModelsFile) -> None:
-    """The chosen backend receives its own key or, if it has none, the client's key, but never the key of this proxy."""
+    """The chosen backend receives its own key or, if it has none, the client's key, but never the proxy's key."""
     plain, upstream_key = Settings(models=models), Settings(models=models, upstream_key="u")
     client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key=KEYS)
     ours = of(DIRECT, headers=bearer("k"))

@@ -38,7 +38,7 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
     manager.update(**known)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
     found = startup.take_problems(manager)
-    # Options without problems can be applied without an exception.
+    # The remaining, valid options can be applied without an exception.
     manager.process_deferred()
     return found
 
@@ -164,7 +164,7 @@ def test_all_problems_are_reported() -> None:
 
 
 def test_duplicate_option_is_reported() -> None:
-    """If an option has two values, this is reported, because mitmproxy would silently ignore one of them."""
+    """An option with two values is reported, because mitmproxy would silently ignore one of the values."""
     assert problems("toolsim_repair=off", "toolsim_repair=safe") == [
         "toolsim_repair: got 'off' and 'safe', expected one value"
     ]
@@ -181,7 +181,7 @@ def test_codex_on_a_public_address_is_refused() -> None:
     "yaml", ["", "toolsim_tool_block_dedup: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
 )
 def test_valid_options_are_accepted(yaml: str) -> None:
-    """Values in every accepted format cause no problems, and other addons' options are ignored."""
+    """Values are accepted in each valid format, and other addons' options are ignored."""
     right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_allowlist=a", "toolsim_tool_allowlist=!b")
     assert problems(*right, "toolsim_sse_telemetry", "toolsim_forward_hosted_tools=toggle", "other=1", yaml=yaml) == []
 

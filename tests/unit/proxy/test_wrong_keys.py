@@ -15,7 +15,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_source_of_wrong_keys_is_blocked(clock: list[float]) -> None:
-    """After too many wrong keys from one source address, only users who have authenticated from this address before are
+    """After too many wrong keys from one source address, only users who have authenticated from that address before are
     accepted. Other addresses are not affected.
     """
     keys = WrongKeys()

@@ -1,5 +1,5 @@
-"""mitmproxy's backup of a flow, in which toolsim keeps the original messages of an exchange. mitmproxy's internals that
-this requires are also tested.
+"""mitmproxy's backup of a flow, in which toolsim keeps the original messages of an exchange. The tests also check the
+internals of mitmproxy that toolsim relies on.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard.stop()  # Otherwise the guard would require that the addon's hooks clear each flow, but no addon is loaded.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    # With normal time slices, the two paths could pause at different points on a busy machine.
+    # With normal time slices, the fast path and mitmproxy's layers could pause at different points on a busy machine.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     patches.uninstall()
@@ -167,7 +167,7 @@ class Proxy(LiveConnectionHandler):
         return stream
 
     async def ask(self) -> None:
-        """Send a request from the client that offers a tool."""
+        """Send the client's request, which offers a tool."""
         path, asked = ASKED[self._dialect]
         body = json.dumps({"model": "m", "stream": True, **asked}).encode()
         head = (
@@ -412,7 +412,7 @@ CHUNKS_IN_CHUNKS = {
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
 def test_rest_of_a_chunk_belongs_to_its_chunk(installed: Installed, case: str) -> None:
-    """If a chunk arrives in two reads, the second read is treated as the rest of this chunk, even if it looks like a
+    """If a chunk arrives in two reads, the second read is treated as the rest of that chunk, even if it looks like a
     sequence of complete chunks.
     """
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]

@@ -1,6 +1,4 @@
-"""Replacement of mitmproxy's classes by toolsim's. The tests in tests/proxy use the replaced classes in a real
-mitmdump.
-"""
+"""Replacement of mitmproxy's classes with toolsim's. The tests in tests/proxy use these classes in a real mitmdump."""
 
 from __future__ import annotations
 

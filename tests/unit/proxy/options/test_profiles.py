@@ -24,7 +24,7 @@ HERMES = 'models = ["qwen*"]\n\n[options]\ntoolsim_manifest = "hermes"\ntoolsim_
 
 
 def own(tmp_path: Path, **texts: str) -> dict[str, str]:
-    """Write profile files of a user, and return the environment variables that make toolsim find them."""
+    """Write a user's profile files, and return the environment variables that make toolsim find them."""
     folder = tmp_path / "toolsim" / "profiles"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():

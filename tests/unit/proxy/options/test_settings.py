@@ -134,9 +134,7 @@ def test_invalid_values_are_refused(spec: str, reason: str) -> None:
     ],
 )
 def test_unwritable_paths_are_refused(spec: str, reason: str, tmp_path: Path) -> None:
-    """If the paths of the store or of recordings are not writable, this is reported at startup rather than at the first
-    answer.
-    """
+    """Unwritable paths for the store or for recordings are reported at startup, rather than at the first answer."""
     (tmp_path / "text").write_text("not a store")
     with closing(sqlite3.connect(tmp_path / "newer")) as base:
         base.execute("PRAGMA user_version = 99")

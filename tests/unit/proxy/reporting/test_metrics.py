@@ -66,7 +66,9 @@ def test_rounds_and_mcp_calls_are_counted() -> None:
 
 
 def test_exchange_is_counted() -> None:
-    """By default, the metrics do not contain the names of models and tools. Large numbers are not rounded."""
+    """The calls, tokens and errors of an exchange are counted. By default, the metrics do not contain the names of
+    models and tools. Large numbers are not rounded.
+    """
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     counted.count(Report(client="chat", backend="chat"), 429, 0.5)
@@ -99,8 +101,8 @@ def test_times_are_counted_in_buckets() -> None:
 
 
 def test_optional_labels() -> None:
-    """The operator can add labels for models and tools. A series with such a label does not exist before its first
-    event.
+    """The operator can add labels for models and tools. A series with a model or tool label does not exist before its
+    first event.
     """
     counted = Metrics(["model", "tool"])
     counted.count(failed(), 200, 1.5, 0.3)

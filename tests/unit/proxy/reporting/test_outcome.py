@@ -130,8 +130,8 @@ def test_exchange_is_freed_when_it_ends() -> None:
 
 
 def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the next request lacks the output of a call, the flow of that call shows this in its comment, mark and
-    report.
+    """If the next request lacks the output of a call, the comment, mark and report of the call's flow show that the
+    call was lost.
     """
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)
@@ -165,8 +165,8 @@ def test_lost_call_is_shown_in_its_flow(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_open_calls_are_bounded() -> None:
-    """Calls without an output are remembered only for the latest turn of each of the last 1,000 conversations. The
-    memory does not keep their flows alive.
+    """Calls without an output are remembered only for the latest turn of each of the last 1,000 conversations.
+    Remembering a call does not keep its flow in memory.
     """
     calls, flow = OpenCalls(), tflow.tflow()
     calls.add(1, "#1 turn 1", ["a"], flow)

@@ -101,7 +101,9 @@ async def test_models_or_problem_are_returned(status: int, body: bytes, key: str
     ],
 )
 async def test_wrong_base_path_is_corrected(pages: dict[str, int], expected: str | list[str]) -> None:
-    """If the base path has no API, the startup message suggests another path on the same server that has one."""
+    """If the path of the base URL is wrong, the startup message suggests the correct path, if it can be found on the
+    same server.
+    """
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"data": []}', status=pages.get(answer.asked.path, 404), Content_Type="application/json")
