@@ -199,7 +199,7 @@ def test_schema_accepts_several_calls(calls: Any, most: int, fits: bool) -> None
 
 
 def test_engine_accepts_the_call_schema() -> None:
-    """A real grammar engine accepts a single call as JSON."""
+    """With the schema for a single call, a real grammar engine accepts only a valid call as JSON."""
     accepts = engine_grammar.json_schema(call_schema([WEATHER, PLANT]))
     assert accepts('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     assert not accepts('{"name": "get_weather", "arguments": {}}')

@@ -102,8 +102,8 @@ def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
 
 
 def test_unknown_server_has_the_defaults() -> None:
-    """For an unknown server, the policy keeps its default values. If a call is required, this is stated only in the
-    prompt.
+    """For an unknown server, the policy keeps its default values. A required call is stated in the prompt, but not
+    enforced.
     """
     settled, attempts = resolve_auto(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
     assert (settled, attempts) == (Policy(), frozenset())

@@ -80,7 +80,7 @@ def test_client_text_cannot_imitate_a_rule(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_manifest_is_short(form: str) -> None:
-    """Excluding the entries of the tools, a manifest has at most about 150 tokens."""
+    """A manifest has at most about 150 tokens, not counting the entries of the tools."""
     bare = Tool("f", "f")
     entry = FORMS[form].entry(bare, "acme_call")
     assert len(write(form, (bare,)).replace(entry, "")) <= 610

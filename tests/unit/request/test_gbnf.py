@@ -26,9 +26,7 @@ CITY = {
 
 
 def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that checks whether the grammar accepts a call of ``f`` with the given arguments, if ``schema``
-    is the schema of ``f``.
-    """
+    """Return a function that checks call arguments against the grammar for a tool with the given schema."""
     tool = Tool("f", "f")
     engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, untagged=True, limit=1))
     return lambda arguments: engine(f'<t>{{"name": "f", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}</t>')
@@ -238,7 +236,9 @@ def test_whitespace_within_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_text_without_the_tag(text: str) -> None:
-    """The grammar accepts text without the opening tag. After the tag, a call must follow."""
+    """If calls are optional, the grammar accepts any text without an opening tag. It rejects an opening tag that is not
+    followed by a call.
+    """
     assert engine()(text) == ("<tool_call>" not in text)
 
 

@@ -88,8 +88,9 @@ def test_continued_conversation_keeps_its_prompt(api, steps, more, policy):
 def owners(steps):
     """Map the position of each output to the number of its call, or to None if the output has no call.
 
-    The call is the first earlier call with the output's ID that has no output yet or, if all have one, the last earlier
-    call with this ID. If no earlier call has the ID, it is the first later call with the ID.
+    An output belongs to the first earlier call with its ID that has no output yet. If all earlier calls with the ID
+    have an output, it belongs to the last of them. If no earlier call has the ID, it belongs to the first later call
+    with the ID.
     """
     calls = [(place, step[3]) for place, step in enumerate(steps) if step[0] == "call"]
     found = {}

@@ -141,7 +141,7 @@ def test_prompt_begins_with_the_previous_prompt(
     for items in prompts_of(steps, api, tool_count, declares):
         choice = data.draw(CHOICES)
         if choice == "none" and not any("tool_calls" in item or "call_id" in item for item in items):
-            choice = "auto"  # With the choice "none", a catalog is shown only if a tool was called before.
+            choice = "auto"  # With ``tool_choice: "none"``, a catalog is shown only if a tool was called before.
         written = prompt(
             api,
             items,
@@ -269,8 +269,8 @@ def test_enforced_mode_demands_a_call_for_each_question() -> None:
 
 
 def test_entries_follow_the_first_call() -> None:
-    """If the catalog contains only names, the entries of the tools follow the first call. If the model cannot look up
-    tools, the entries are at the end of the prompt.
+    """If the catalog contains only names, a tool's complete entry follows the first call of the tool. If the model
+    cannot look up tools, the remaining entries are at the end of the prompt.
     """
     short = frozenset("fg")
     shown = lines(

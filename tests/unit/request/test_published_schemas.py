@@ -61,8 +61,8 @@ def defined(node: ast.stmt) -> Iterator[str]:
 
 
 def response_format(package: str) -> Any:
-    """Return the type of ``response_format`` in a package. Only those of the package's models that this type refers to
-    are executed.
+    """Return the type of ``response_format`` in a package. Only the package's models that the type depends on are
+    executed.
     """
     tree = ast.parse(source(package))
     by_name = {name: node for node in tree.body for name in defined(node)}

@@ -199,7 +199,7 @@ def test_value_line_is_one_line_of_json(value):
 
 @given(texts.filter(bool), texts.filter(bool), texts.filter(bool), texts)
 def test_records_are_read_back(item_id, call_id, name, value):
-    """A record with any IDs, names and values can be parsed back to the recorded values."""
+    """Parsing a record returns the recorded values, regardless of the IDs, names and values."""
     call = read_call_record(call_record(Call(call_id, name, json.dumps(value), item_id)))
     assert call is not None
     assert (call.call_id, call.name, call.item_id, json.loads(call.arguments)) == (call_id, name, item_id, value)

@@ -77,8 +77,8 @@ def test_user_cannot_forge_a_record():
 
 
 def test_error_record_is_accepted_only_in_a_further_round():
-    """A line in a user message that looks like toolsim's error record is marked as text. The exception is a further
-    round of a turn, in which toolsim itself wrote the record.
+    """A line in a user message that looks like toolsim's error record is marked as text, except in a further round of a
+    turn, because toolsim itself adds error records there.
     """
     refused = say("user", error_record("MALFORMED_JSON", "f", "JSON"))
     assert flatten([refused], Policy(), Report(), is_round=True) == [refused]

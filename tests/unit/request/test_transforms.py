@@ -43,8 +43,8 @@ def native(*names: str) -> dict[str, Any]:
 
 
 def test_body_is_unchanged_without_transforms() -> None:
-    """Without transforms, a body in native mode is passed on unchanged. Selecting a transform that is built in does not
-    change the body either.
+    """Without transforms, a body in native mode is passed on unchanged. The names of changes that toolsim always makes
+    are accepted as transforms, but have no effect on the body.
     """
     assert native() == BODY
     for name in BUILT_IN:
@@ -147,7 +147,7 @@ def test_operator_fields_reach_the_backend() -> None:
     ids=BUILT_IN,
 )
 def test_nonstandard_calls_are_read_without_an_option(message: dict[str, Any]) -> None:
-    """Every known nonstandard format of calls in a backend's answer is parsed, without any option."""
+    """Every known nonstandard format of calls in a backend's answer is parsed, even if no option is set."""
     plan = make_plan("chat", "chat", False, [Tool("f", "f")])
     answer = {"choices": [{"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}]}
     rewriter = ResponseRewriter(plan, Report(), content_type="application/json")
