@@ -65,7 +65,7 @@ def test_earlier_text_and_calls_are_kept(client: ApiName, stream: bool) -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_second_opinion_covers_only_the_looked_up_tool(client: ApiName) -> None:
-    """The prompt for the second opinion on a looked-up tool contains only this tool and the user's request. No opinion
+    """The prompt for the second opinion on a looked-up tool contains only that tool and the user's request. No opinion
     is requested on the lookup itself.
     """
     seen, script, job = play(

@@ -39,7 +39,7 @@ def test_stored_calls_are_limited() -> None:
 
 
 def test_client_evicts_only_its_own_entries() -> None:
-    """If a client stores too many calls, only entries of this client are dropped."""
+    """If a client stores too many calls, only that client's entries are dropped."""
     hidden = HiddenCalls()
     hidden.put(b"mine", [pair()], "me")
     for number in range(MAX_ANSWERS + 10):

@@ -198,7 +198,7 @@ def test_chat_client_receives_only_text(stream: bool) -> None:
 
 def test_next_chat_turn_includes_hidden_calls() -> None:
     """Chat completions clients do not see MCP calls. In the next turn of the same owner, the model nevertheless sees
-    these calls and their outputs. In a turn of another owner, it does not.
+    the calls and their outputs. In a turn of another owner, the model does not see them.
     """
     mcp_context = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
@@ -217,8 +217,8 @@ def test_next_chat_turn_includes_hidden_calls() -> None:
 
 
 def test_similar_chats_do_not_share_hidden_calls() -> None:
-    """Chats that begin with the same question are distinguished by the model's answers. If the client changes such an
-    answer, no hidden calls are found.
+    """Chats that begin with the same question are distinguished by the model's answers. If the client changes one of
+    those answers, no hidden calls are found.
     """
     mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):
@@ -244,7 +244,7 @@ def test_streamed_answer_equals_the_non_streamed() -> None:
 
 
 def test_mcp_and_client_calls_share_a_round() -> None:
-    """If a round contains both an MCP call and a call to the client's tool, the MCP call is run, and the client's call
+    """If a round contains both an MCP call and a call to a client's tool, the MCP call is run, and the client's call
     ends the answer. The history of the next request contains both calls.
     """
     text = block("free__read", a=1) + block("echo", b=2)
@@ -272,8 +272,8 @@ def test_approval_requests_count_toward_the_limit() -> None:
 
 
 def test_failed_call_is_reported_to_the_model() -> None:
-    """If a call fails, this is reported to the client and the model. If an MCP server fails, its tools are not offered,
-    and the report contains a warning.
+    """A failed call is reported to the client and the model. If an MCP server fails, its tools are not offered, and the
+    report contains a warning.
     """
     answer, script, _, job = play(block("free__drop"), "I see.")
     assert answer["output"][2]["status"] == "failed"
@@ -445,8 +445,8 @@ def test_last_round_forbids_calls() -> None:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
 def test_required_call_is_made_once(choice: Any) -> None:
-    """If the client requires a call, this applies only until a call has been run. Afterward, the model can answer with
-    text.
+    """A client's requirement to call a tool applies only until a call has been run. Afterward, the model can answer
+    with text.
     """
     _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
     assert len(servers.calls) == 1
@@ -584,7 +584,7 @@ def test_incremental_mcp_calls_run_when_complete(client: ApiName, backend: ApiNa
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_broken_client_call_makes_the_answer_incomplete(client: ApiName, backend: ApiName) -> None:
-    """If a call to the client's tool breaks off after its beginning has been sent, the outputs of MCP calls are still
+    """If a call to a client's tool breaks off after its beginning has been sent, the outputs of MCP calls are still
     sent, and the answer ends as incomplete.
     """
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'

@@ -30,7 +30,7 @@ def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls
 
 
 def test_answer_has_one_opening_event() -> None:
-    """The merged answer contains only the opening event of the first round."""
+    """The merged answer has a single opening event, which comes from the first round."""
     assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
 
 

@@ -128,7 +128,7 @@ INVENTED = ["SECOND_OPINION:greet"]
         ([GREETING, "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"```json\n[\n  {GREETING}\n]\n```", "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"[{GREETING}]", "Hello!"], [["text", "Hello!"]], INVENTED),
-        # The model is asked for text only once. If this round fails, the original answer is kept.
+        # The model is asked for text only once. If that round fails, the original answer is kept.
         ([GREETING, GREETING], [["text", GREETING]], INVENTED),
         ([GREETING, None], [["text", GREETING]], []),
         # Text around an invented call is not removed, and neither is JSON that is not a call. In both cases, the answer
@@ -142,7 +142,7 @@ def test_invented_call_is_replaced_by_text(
     texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
 ) -> None:
     """With ``second_opinion`` set to ``on`` or ``undeclared``, a call to an undeclared tool is replaced with text. No
-    opinion on such a call is requested.
+    opinion is requested on the call.
     """
     seen, script, job = rounds.play(*texts, client=client, backend=client, stream=stream, policy=policy)
     assert seen.items == items

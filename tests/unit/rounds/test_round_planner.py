@@ -57,7 +57,7 @@ def test_unknown_tool_is_retried_once() -> None:
 
 def test_format_retries_are_counted_separately() -> None:
     """A retry that corrects the format of an answer does not count as a retry of a call. If the conversation ends with
-    a tool output, this retry has no tools.
+    a tool output, the retry for the format has no tools.
     """
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):

@@ -235,7 +235,7 @@ def test_web_search_results_are_cited(client: ApiName, backend: ApiName, stream:
 
 @each("client", SHOWN)
 def test_excluded_domains_are_filtered(client: ApiName) -> None:
-    """If the client excludes a domain, search results from this domain are shown neither to the client nor to the
+    """If the client excludes a domain, search results from that domain are shown neither to the client nor to the
     model.
     """
     allowed = {"allowed_domains": ["example.net"]}
@@ -439,7 +439,7 @@ def test_search_without_matches_returns_an_empty_result(client: ApiName) -> None
 
 
 def test_deferred_tools_in_a_namespace_are_found() -> None:
-    """If a search finds deferred tools in a namespace, the result is the namespace with only these tools."""
+    """If a search finds deferred tools in a namespace, the result is the namespace with only the matching tools."""
     inner = [function("responses", name, CITY, defer_loading=True) for name in ("get_weather", "get_tide")]
     space = {"type": "namespace", "name": "sea", "description": "The sea.", "tools": inner}
     body = request("responses", [TOOLS["responses"], space])
@@ -463,8 +463,8 @@ def test_deferred_tools_are_shown_without_a_search_tool(client: ApiName) -> None
 
 
 def test_requests_with_a_search_are_recognized() -> None:
-    """A request that contains a hosted search is recognized by its bytes. A search tool that the client runs is not
-    mistaken for a hosted search.
+    """A request that contains a hosted search is recognized from the bytes of its body. A search tool that the client
+    runs is not mistaken for a hosted search.
     """
     mcp_context = McpContext(None, Approvals())
     for client in SHOWN:

@@ -249,8 +249,8 @@ async def test_keepalives_do_not_affect_events() -> None:
     ],
 )
 async def test_waiting_events_are_limited(event: RoundEvent, most: int) -> None:
-    """The waiting events are limited in number and in total text size. When the consumer takes events, the producer
-    continues.
+    """The number and the total text size of events that wait for the consumer are limited. Whenever the consumer takes
+    an event, the producer can continue.
     """
     made = [0]
 
@@ -290,5 +290,5 @@ async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatc
     assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
     slices = [after - before for before, after in pairwise([started, *pauses])]
     assert len(slices) > 5
-    # The time for events that are produced ahead belongs to the same slice.
+    # The time for producing events in advance counts toward the current slice.
     assert max(slices) < 4 * SLICE_SECONDS

@@ -127,7 +127,7 @@ def test_answers_are_consistent(
     more: dict[str, Any],
     behind_outputs: bool,
 ) -> None:
-    """The streamed and the non-streamed answer are equal. Both are consistent with their report and their finish
+    """The streamed and non-streamed answers are equal. Each of them is consistent with its report and its finish
     reason.
     """
     texts = [BODIES[backend](each, "tool_calls") if isinstance(each, list) else each for each in answers]
@@ -148,5 +148,5 @@ def test_answers_are_consistent(
             assert (job.report.finish == "tool_calls") == bool(calls) or job.report.finish == "length"
             assert client == "responses" or seen.finish == job.report.finish
     whole, streamed = both
-    # If an answer fails, the two answers can differ, because part of the stream has already been sent.
+    # If both answers fail, their content can differ, because part of the streamed answer has already been sent.
     assert whole == streamed or whole[-1] == streamed[-1] is not None
