@@ -22,7 +22,7 @@ def raised() -> Exception:
 
 
 def test_uncleared_flow_raises() -> None:
-    """If any of toolsim's hooks has not completed for a flow, the guard raises an exception for the hook."""
+    """If any of toolsim's hooks has not completed for a flow, the guard raises an exception that names the hook."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
     guard.check(flow, "request")  # The guard accepts every flow until it is started.
