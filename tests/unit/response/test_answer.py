@@ -36,8 +36,8 @@ def test_numbers_continue_after_the_history() -> None:
 
 
 def test_each_choice_has_its_own_parser() -> None:
-    """Each choice is parsed separately. For example, one choice can contain a call and another text, even if their
-    deltas alternate.
+    """Each choice is parsed separately. For example, one choice can contain a call while another choice contains text,
+    even if their deltas alternate.
     """
     events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
     emitted, _, _ = run_events(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])

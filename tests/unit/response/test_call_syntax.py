@@ -85,8 +85,8 @@ def test_unknown_escape_is_text(escape: str) -> None:
 
 
 def test_single_object_is_the_arguments() -> None:
-    """If the parentheses contain a single object, it contains all arguments. It is not the value of the first
-    argument.
+    """If the parentheses contain a single object, this object contains all arguments, rather than being the value of
+    the first argument.
     """
     got = read_call('f({"a": 1.0})')
     assert got is not None

@@ -97,7 +97,7 @@ def test_calls_stay_reasoning_before_text() -> None:
 
 @given(st.lists(st.sampled_from([CALL, QWEN, "<tool_call>", " ", "\n", "so", "<", "</think>", "<think>"]), max_size=6))
 def test_reasoning_and_text_equal_the_input(pieces: list[str]) -> None:
-    """The reasoning and the extracted text together equal the input, wherever it is split."""
+    """The reasoning and the extracted text together equal the input, wherever the input is split."""
     left, text = taken(pieces, Closed())
     assert left + text == "".join(pieces)
     assert taken(list("".join(pieces)), Closed()) == (left, text)

@@ -208,7 +208,7 @@ def test_incremental_and_buffered_answers_are_equal(
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_typical_calls_have_equal_answers(client: ApiName, backend: ApiName, interleaved: bool) -> None:
-    """With every plan, typical calls result in the same answer whether their arguments are incremental or buffered."""
+    """For every tested plan, typical calls yield the same answer with incremental and with buffered arguments."""
     calls: list[Emitted] = [
         Emitted("add", '{"a":1}', 1),
         Emitted("note", '{"a": "b\\"}é🐢"}', 4),

@@ -34,8 +34,8 @@ from toolsim.response.retry import NO_CALL
 
 
 def test_refusal_after_a_call_ends_the_turn() -> None:
-    """If text after a call ends the turn, a refusal after a call does so too, because the client sees the refusal as
-    text.
+    """If text after a call ends the turn, a refusal after a call ends it as well, because the client sees the refusal
+    as text.
     """
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
@@ -65,7 +65,7 @@ def test_backend_that_ends_after_its_call_is_not_cut_off() -> None:
 
 def test_dropped_calls_do_not_cut_off_the_backend() -> None:
     """If text after a call does not end the turn, toolsim continues to read the backend's stream after it has dropped a
-    call. The report names the dropped calls and is marked as truncated.
+    call. The report lists the dropped calls and marks the answer as truncated.
     """
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
@@ -85,8 +85,8 @@ def test_turn_that_ends_at_a_dropped_call_is_truncated() -> None:
 
 
 def test_call_beyond_the_limit_cuts_off_at_its_opening_tag() -> None:
-    """At the opening tag of a call beyond the limit on calls, the backend's stream is cut off, before the call is
-    complete.
+    """If text after a call ends the turn, the backend's stream is cut off at the opening tag of a call beyond the
+    limit, before that call is complete.
     """
     emitted, _, answer = run_events(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
@@ -113,7 +113,7 @@ def test_excess_broken_call_is_not_an_error(api: ApiName, broken: str) -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
 def test_rejected_structured_call_becomes_text(call: StructuredCall) -> None:
-    """A rejected structured call becomes text without markup, and the report names it as a dropped call."""
+    """A rejected structured call becomes text without markup, and the report lists it as a dropped call."""
     emitted, report, _ = run_events(chat(), [call, Finished("stop"), Closed()])
     words, end = emitted
     assert end == Ended({0: "stop"})

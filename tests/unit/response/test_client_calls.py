@@ -42,7 +42,7 @@ def test_complete_call_is_emitted_in_steps() -> None:
 
 
 def test_call_beyond_the_limit_is_dropped() -> None:
-    """A call beyond the limit on calls ends the turn if text after calls would end it. Otherwise, the report names the
+    """A call beyond the limit on calls ends the turn if text after calls would end it. Otherwise, the report lists the
     call as dropped.
     """
     for the_plan, end, dropped in (
@@ -83,7 +83,7 @@ def test_xml_text_follows_a_call() -> None:
 
 
 def test_call_is_announced_by_its_header() -> None:
-    """A call is announced when its header is complete, which contains the tool's name. The fragments of the arguments
+    """A call is announced when its header, which contains the tool's name, is complete. The fragments of the arguments
     follow as they arrive. Any text that is still missing follows when the complete call has been judged.
     """
     calls, _ = client_calls(responses())
@@ -140,7 +140,7 @@ def arriving(calls: ClientCalls, text: str, tool: Tool | None = None, *, key: st
 
 def test_structured_call_is_announced_and_streamed() -> None:
     """A structured call is announced with its first fragment, and streamed until the complete call has been judged.
-    Fragments of other calls wait.
+    Meanwhile, no fragments of other calls are emitted.
     """
     calls, _ = client_calls(responses())
     assert arriving(calls, '{"a"', ADD) == [CallStarted(1, "add"), CallDelta('{"a"')]

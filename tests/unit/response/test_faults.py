@@ -221,8 +221,8 @@ def test_order_of_items_is_kept(item: Any) -> None:
 
 
 def test_at_the_length_limit() -> None:
-    """If the length limit cut off an answer within a call, the retry starts the call again if it already had an error.
-    Otherwise, the retry continues the call.
+    """If the length limit cut off an answer within a call, the retry starts the call again if the call already
+    contained an error. Otherwise, the retry continues the call.
     """
     _, retry, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert retry is not None

@@ -119,7 +119,7 @@ def test_form_ends_at_its_last_bracket(kind: Kind, text: str, size: int) -> None
 )
 @each("size", [0, 1])
 def test_other_text_is_rejected_immediately(kind: Kind, text: str, at: int, size: int) -> None:
-    """Parsing stops at the first key, name or character that cannot be part of a call (rules 1 to 3)."""
+    """Parsing stops at the first key, name or character that cannot be part of a call (rules 1 to 3 in ``form.py``)."""
     end, is_form = read(text + " more", kind, size=size)
     assert is_form is False
     assert end <= at
@@ -133,7 +133,7 @@ def test_unfinished_form_stays_undecided(text: str) -> None:
 
 def test_closing_fence_ends_json_with_missing_brackets() -> None:
     """An untagged JSON call in a code fence ends with the fence, even if brackets are missing. If a value is missing,
-    the text is not a call (rule 4).
+    the text is not a call (rule 4 in ``form.py``).
     """
     text = '{"name": "f", "arguments": {"a": 1}\n```'
     for size in (0, 1):
@@ -144,7 +144,7 @@ def test_closing_fence_ends_json_with_missing_brackets() -> None:
 
 def test_wrong_closing_brackets_are_accepted() -> None:
     """If repairs are allowed and only closing brackets remain, the number of brackets determines where the call ends,
-    regardless of their types (rule 7).
+    regardless of their types (rule 7 in ``form.py``).
     """
     text = '[{"name": "f", "arguments": {"a": [1}} ]]'
     for size in (0, 1):

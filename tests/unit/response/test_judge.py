@@ -156,8 +156,8 @@ def test_long_integers_are_accepted() -> None:
 
 
 def test_violation_names_tool_value_and_expectation() -> None:
-    """A violation of a strict tool's schema results in an error in OpenAI's format with status 422. The error contains
-    the tool, the value, and the expected type.
+    """A violation of a strict tool's schema results in an error in OpenAI's format with status 422. The error names the
+    tool, the value and the expected type.
     """
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), report := Report())
     [violation] = judge.block(json_block('{"name":"f","arguments":{"city":5}}'))
@@ -235,7 +235,7 @@ def test_oversized_arguments_fail() -> None:
 )
 def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
     """An oversized tagged block is judged according to the tool whose name is at its beginning. If the block does not
-    begin with the name of a known tool, the result depends on whether any tool is strict.
+    begin with the name of a known tool, it is a violation, because another tool is strict.
     """
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))
@@ -542,7 +542,7 @@ def test_untagged_custom_call_needs_its_input() -> None:
 
 
 def test_violation_names_the_tool() -> None:
-    """The error for a violation contains the tool's name, or states that the name cannot be read."""
+    """The error for a schema violation contains the tool's name, or states that the name cannot be read."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
     for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
         (verdict,) = judge.block(json_block(body))
@@ -555,8 +555,8 @@ def test_violation_names_the_tool() -> None:
     [(True, True, FIND_TOOLS), (True, False, "f"), (False, True, "f")],
 )
 def test_wrong_guess_becomes_a_lookup(named: bool, asks: bool, stands_for: str) -> None:
-    """A call with invalid arguments becomes a lookup of the tool if the model has not seen the tool's schema and
-    lookups are possible.
+    """A call with invalid arguments is replaced with a lookup of the tool's schema if the model has not seen the schema
+    and lookups are possible.
     """
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
     asking = frozenset({GUESSED_CALL} if asks else ())

@@ -15,7 +15,7 @@ END = "</tool_call>"
 )
 @pytest.mark.parametrize("size", [1, 3, 10_000])
 def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None:
-    """For each opening tag, only the first closing tag within the maximum distance is counted."""
+    """For each opening tag, at most one lost call is counted, at the first closing tag within the maximum distance."""
     found: list[int] = []
     lost = LostCalls(lambda: found.append(1))
     lost.feed(text)

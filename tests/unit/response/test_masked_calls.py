@@ -199,8 +199,8 @@ def _other(backend: ApiName, stream: bool, kind: str) -> bytes:
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [False, True])
 def test_broken_call_does_not_affect_others(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """If one of several calls is broken, the client still receives the other calls. A chat client does not receive the
-    broken call.
+    """If one of several calls is broken, the client still receives the other calls. A Responses client also receives
+    the broken call, as text.
     """
     steps = [Emitted("add", ARGUMENTS), Emitted("add", "oops"), Emitted("sub", ARGUMENTS)]
     the_plan = request(client, stream, ["add", "sub"], None, {"backend": backend})

@@ -235,7 +235,7 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
     # other calls when they are judged.
     found["parse_failures"] = sorted(found["parse_failures"])
     if report.tool_cutoff:
-        del found["parse_failures"]  # Text that arrives together with the end of the turn can add failures.
+        del found["parse_failures"]  # Text that arrives with the end of the turn can cause more failures.
     return collapsed(b"".join(written)), found
 
 

@@ -36,7 +36,7 @@ def test_repeated_keys_become_several_objects(text: str, objects: list[str]) -> 
 )  # fmt: skip
 def test_other_repetitions_stay_one_object(text: str) -> None:
     """An object is not split if no key repeats, if the repeated values are equal, if the repeated keys occur different
-    numbers of times, or if its text is long.
+    numbers of times, or if the object's text is long.
     """
     assert split_repeated(text) == []
 

@@ -30,6 +30,6 @@ def test_plan_selects_the_parser(fields: dict[str, Any], counts: bool) -> None:
 
 
 def test_no_parser_without_tools() -> None:
-    """For a request without tools there is no parser, because its answer contains no calls."""
+    """No parser is created for a request without tools, because the answer cannot contain calls."""
     the_plan = plan("chat", "chat", True)
     assert parser_for(the_plan, Judge(the_plan, Report())) is None

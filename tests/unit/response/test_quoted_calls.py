@@ -94,8 +94,8 @@ def plan_for(
     tools: Sequence[dict[str, Any]] = TOOLS,
     **policy: Any,
 ) -> Plan:
-    """Return the plan for a request with the given tool outputs. They belong to ``calls``, followed by calls to
-    ``fetch``.
+    """Return the plan for a request with the given tool outputs. The first outputs belong to ``calls``, and all further
+    outputs to generated calls to ``fetch``.
     """
     made = [*calls, *[("fetch", {"url": f"https://a.test/{number}"}) for number in range(len(calls), len(outputs))]]
     items: list[dict[str, Any]] = [{"role": "user", "content": says}]
@@ -152,7 +152,7 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
 def test_call_copied_from_an_output_is_text(form: str) -> None:
     """A call copied from a tool's output remains text and causes a warning, in any form and any context.
 
-    If the history does not contain the output, at least two of the tested answers are calls.
+    As a control, if the history does not contain the output, at least two of the tested answers are parsed as calls.
     """
     call = FORMS[form]
     quoting, plain = plan_for([WRAPPED["in a page"](call)]), plan_for(["The page is empty."])

@@ -50,7 +50,7 @@ def error_for(client: ApiName, code: str) -> str:
 
 
 def end_of(backend: ApiName, body: bytes) -> int:
-    """Return the offset at which the end of a stream from ``backend_answer`` begins."""
+    """Return the offset at which the final events of a stream from ``backend_answer`` begin."""
     marks = {"chat": b'"stop"', "responses": b"event: response.completed", "messages": b"event: message_delta"}
     return body.index(marks[backend])
 
@@ -78,8 +78,8 @@ def expected(case: dict[str, Any], client: ApiName) -> Seen:
     return Seen(items, finish, ids)
 
 
-# Arguments can be incremental only in streams. For two of the pairs of chat and Responses, only buffered streams are
-# tested, because the other pairs cover their readers and writers in every mode.
+# Arguments can be incremental only in streams. The pairs that combine chat and Responses are tested only with buffered
+# streams, because the other pairs cover their readers and writers in every mode.
 WAYS = {"stream": (True, "buffered"), "incremental": (True, "incremental"), "whole": (False, "buffered")}
 CELLS = [
     pytest.param(client, backend, *WAYS[way], id=f"{way}-{client}-{backend}")
@@ -129,8 +129,8 @@ JUDGE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_tex
 
 
 def judged(case: dict[str, Any]) -> str | None:
-    """Return the text for a case in the judge's table, or None if the sentinel does not find exactly the block of this
-    case in the text.
+    """Return the text for a case in the judge's table, or None if the sentinel does not find exactly the expected block
+    in the text.
     """
     text = f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}"
     sentinel = Sentinel()
@@ -176,7 +176,7 @@ def test_judge_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
 
 
 def test_most_judge_cases_are_readable() -> None:
-    """The sentinel finds the tagged blocks of at least 80% of the cases in the judge's table."""
+    """The sentinel finds the tagged blocks in at least 80% of the cases in the judge's table."""
     assert sum(judged(case) is not None for case in JUDGE["cases"]) > 0.8 * len(JUDGE["cases"])
 
 
@@ -262,7 +262,7 @@ def test_chat_without_done_is_complete_if_finished() -> None:
 @each_stream
 @each("kind", ["text/plain", "application/json", ""])
 def test_mislabeled_event_stream_is_read(client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
-    """An event stream with another content type is still parsed as an event stream."""
+    """An event stream with the wrong content type is still parsed as an event stream."""
     _, body = backend_answer(backend, True, ["Hm.", CALL])
     _, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, body, cut=9)
     assert read(client, stream, chunks).items == [["text", "Hm."], ["call", "get_weather", '{"city":"Paris"}']]

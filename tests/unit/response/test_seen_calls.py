@@ -24,8 +24,8 @@ from toolsim.response.verdict import JudgedCall
     ],
 )
 def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
-    """The lowest of three limits on calls applies: the client's, the operator's and the legacy form's. A limit of 0 is
-    ignored.
+    """The lowest of three limits on calls applies: the client's, the operator's, and the limit of one call for legacy
+    ``functions``. A limit of 0 is ignored.
     """
     calls = ClientCalls(plan, Report(), count(1), 0)
     for _ in range(limit or 100):
@@ -36,7 +36,7 @@ def test_smallest_limit_counts(plan: Plan, limit: int) -> None:
 
 
 def test_call_in_both_forms_counts_once() -> None:
-    """A call that occurs both as text and as a structured call counts once. If the operator chooses so, all repetitions
+    """A call that occurs both as text and as a structured call counts once. If ``drops_all`` is set, all repetitions
     are dropped.
     """
     once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)

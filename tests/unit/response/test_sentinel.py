@@ -158,7 +158,7 @@ def test_rule_at_every_split(name: str) -> None:
 )
 def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: int) -> None:
     """If a tagged block exceeds the size limit, its text is emitted up to the limit in bytes, without splitting a
-    character (rule 9).
+    character (rule 9 in ``sentinel.py``).
     """
     text = f"{T}{body}{E} {T}{CALL}{E}"
     pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)
@@ -224,8 +224,8 @@ TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=25).map(
 @given(TEXTS, st.data(), st.sampled_from([5, 20, 60, 200_000]), st.booleans())
 @example(f"{T}{{{' ' * 30}x", None, 20, False)
 def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int, fragments: bool) -> None:
-    """Any text is split into segments without loss (rule 10), and in the same way wherever it is divided into chunks
-    (rule 11).
+    """Any text is split into segments without loss, and in the same way wherever it is divided into chunks (rules 10
+    and 11 in ``sentinel.py``).
     """
     whole = parse([text], limit=limit)
     assert raw(whole) == text
@@ -253,7 +253,7 @@ def test_body_at_the_limit_is_a_block(block: Block, size: int) -> None:
 @pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_limit_counts_bytes_of_a_broken_block(body: str, size: int) -> None:
-    """The size limit counts bytes rather than characters, even for a broken block (rule 9)."""
+    """The size limit counts bytes rather than characters, even for a broken block (rule 9 in ``sentinel.py``)."""
     text = f"{T}{body}{E}"
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     first, *_ = parse(chunks, limit=20)

@@ -236,7 +236,7 @@ ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
 )
 def test_other_items_release_the_text(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
     """If another item arrives, the text that was withheld before it is emitted first, so that the order is kept. A
-    keep-alive does not have this effect.
+    keep-alive does not release the text.
     """
     stage = UndeclaredCall(lambda _: False)
     assert stage.take(events) == (events if passed is None else passed)
@@ -248,7 +248,7 @@ def test_other_items_release_the_text(events: list[Any], passed: list[Any] | Non
 @each("stream", [True, False])
 @each("words", [True, False])
 def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, words: bool) -> None:
-    """If the model is called again (in a further round), the answer consists of the text of this round. Otherwise, it
+    """If the model is called again (in a further round), the answer consists of the text of that round. Otherwise, it
     consists of the original text. In a stream, keep-alives can precede the text.
     """
     the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)

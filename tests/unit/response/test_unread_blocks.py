@@ -1,4 +1,4 @@
-"""Tests for malformed tagged blocks when a strict tool is offered. The answer fails if a malformed block is on separate
+"""Tests for malformed tagged blocks when a strict tool is offered. The answer fails if a malformed block is on its own
 lines. Any other malformed block is text.
 """
 
@@ -67,7 +67,7 @@ TEXT = [
 
 @each("text", FAILS)
 def test_malformed_block_on_its_own_lines_fails(text: str) -> None:
-    """If a strict tool is offered, a malformed block on separate lines ends the answer with an error, wherever the text
+    """If a strict tool is offered, a malformed block on its own lines ends the answer with an error, wherever the text
     is split.
     """
     parsed = parse(text, STRICT)

@@ -96,7 +96,9 @@ TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map
 @example(f'{{"na>me\n```json\n{CALL}\n```', None, 200_000)
 @example(f"{CALL}{' ' * 120}\n", None, 120)
 def test_any_text_at_any_split(text: str, data: st.DataObject | None, limit: int) -> None:
-    """Any text is split into segments without loss, and in the same way wherever it is divided into chunks (rule 9)."""
+    """Any text is split into segments without loss, and in the same way wherever it is divided into chunks (rule 9 in
+    ``untagged.py``).
+    """
     whole = pieces(text, [], limit)
     assert raw(whole) == text
     assert pieces(text, range(1, len(text)), limit) == whole
@@ -186,7 +188,7 @@ def test_text_in_the_form_of_a_call_is_a_call(text: str) -> None:
 @each("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
 def test_text_within_a_line_is_not_held_back(text: str) -> None:
     """In the middle of a line of prose, the parser for untagged calls holds back no more text than the sentinel does
-    (rule 4).
+    (rule 4 in ``untagged.py``).
     """
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     sentinel = Sentinel()

@@ -217,8 +217,6 @@ def test_document_for_a_messages_backend(part: dict[str, Any], expected: dict[st
 
 
 def test_ciphertext_is_removed_from_a_block() -> None:
-    """Fields with ciphertext are removed from a content block. If the name of such a field occurs in text, it is
-    kept.
-    """
+    """Fields with ciphertext are removed from a content block. Text that contains the name of such a field is kept."""
     block = {"type": "x", "signature": "s", "content": [{"text": "signature", "encrypted_index": "e", "n": 1.0}]}
     assert json.loads(legible(block)) == {"type": "x", "content": [{"text": "signature", "n": 1.0}]}

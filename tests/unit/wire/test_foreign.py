@@ -276,8 +276,8 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 @pytest.mark.parametrize("backend", SAME)
 def test_any_form_at_any_path(path: ApiName, shape: ApiName, backend: ApiName) -> None:
-    """A body in the format of any API can be sent to any API's path. The prompt and the settings are the same as for a
-    body in the path's own format.
+    """A body in the format of any API can be sent to the endpoint of any API. The prompt and the settings do not depend
+    on the format.
     """
     foreign, own = (sent_to(backend, SAME[each], path=path) for each in (shape, path))
     assert {**plain(foreign), "store": None} == {**plain(own), "store": None}
@@ -398,7 +398,7 @@ def test_legacy_functions_at_the_responses_path() -> None:
     ],
 )
 def test_errors_at_each_path_name_their_path(path: ApiName, body: dict[str, Any], param: str) -> None:
-    """For each API's path, an error about a field contains the path of this field in the body that the client sent."""
+    """At each API's endpoint, an error about a field contains the field's path in the body that the client sent."""
     with pytest.raises(BadRequest) as refused:
         APIS[path].read(APIS[path].expand_opaque_items(body))
     assert refused.value.error.param == param

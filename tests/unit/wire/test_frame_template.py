@@ -108,7 +108,7 @@ def test_splits_make_no_difference(api: ApiName) -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_byte_by_byte_yields_the_same_events(api: ApiName) -> None:
-    """A stream that arrives byte by byte or frame by frame yields the same events."""
+    """A stream that arrives byte by byte or frame by frame yields the same events as in a single chunk."""
     _, body = backend_answer(api, True, TEXTS * 3)
     expected = slowly(api, [body, b""])
     assert quickly(api, [bytes([byte]) for byte in body])[0] == expected
@@ -168,7 +168,7 @@ VLLM = (
     .model_dump_json()
     .encode()
 )
-# These frames are nearly identical, but have different envelopes, different notations, or one error.
+# These frames are nearly identical, but have different envelopes, different notations, or an error.
 ENVELOPES = (
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":17}\n\n',

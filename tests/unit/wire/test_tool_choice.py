@@ -129,7 +129,7 @@ def test_malformed_choice_is_refused(value, param):
     [("required", "function_call"), ({}, "function_call.name"), ({"name": "gone"}, "function_call")],
 )
 def test_malformed_function_call_is_refused(value, param):
-    """An error in the legacy field names ``function_call`` rather than ``tool_choice``."""
+    """The error for a malformed legacy choice refers to ``function_call`` rather than to ``tool_choice``."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="function_call") == param
 
 

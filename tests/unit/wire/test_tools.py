@@ -239,13 +239,15 @@ def test_tools_declared_by_type():
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
 def test_call_item_type_is_not_a_client_tool(kind: str) -> None:
-    """A tool whose type is the name of a call item is not a client tool, and is left to the backend."""
+    """A tool whose type is that of a call item (such as ``shell_call``) is not a client tool, and is left to the
+    backend.
+    """
     declared = {"type": kind, "execution": "client"}
     assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
 
 
 def test_schema_param():
-    """``schema_param`` returns the path of the tool declaration in the request that contains a tool's schema."""
+    """``schema_param`` returns the path of a tool's schema in the request."""
     body = {
         "tools": [SEARCH, NESTED],
         "input": [{"type": "additional_tools", "tools": [{"type": "function", "name": "g"}]}],

@@ -242,7 +242,7 @@ def test_adopt_same_api():
 
 def test_adopt_responses():
     """When a Responses request is converted to chat completions, the instructions come first, and developer messages
-    become system messages. A note is added for each dropped field or part.
+    become system messages. Each dropped field or part is listed.
     """
     content = [
         {"type": "input_text", "text": "a"},

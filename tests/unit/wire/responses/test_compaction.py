@@ -59,7 +59,7 @@ def item_of(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["inject", "native"])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_summary_request_follows_the_conversation(backend: str, mode: str) -> None:
-    """The request for a summary follows the conversation, has no answer format, and forbids calls."""
+    """The prompt for a summary follows the conversation. The request has no answer format, and forbids calls."""
     form = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
     body = json.loads(asked(backend, mode=mode, text=form, tool_choice="required", parallel_tool_calls=True).body)
     items = body["messages" if backend == "chat" else "input"]

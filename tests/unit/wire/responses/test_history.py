@@ -83,7 +83,7 @@ def read(*items):
     ],
 )
 def test_input_items_are_converted(item, read_as):
-    """Each known type of input item is converted without a note."""
+    """Each known type of input item is converted, and nothing is reported as dropped."""
     request = read(item)
     assert request.items == (read_as,)
     assert request.dropped == ()
@@ -137,7 +137,9 @@ def test_output_by_name():
     ],
 )
 def test_unknown_items(item, read_as, note):
-    """An unknown item is converted to text or dropped. It always causes a note and never an error."""
+    """An unknown item is converted to text or dropped. In both cases it is listed in the report, and it never causes an
+    error.
+    """
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
     assert request.dropped == (note,)

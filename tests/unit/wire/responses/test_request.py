@@ -173,8 +173,8 @@ def test_adopt_same_api():
 
 
 def test_adopt_chat():
-    """When a chat request is converted to the Responses API, its parts are converted. A note is added for each part or
-    field without an equivalent.
+    """When a chat request is converted to the Responses API, its parts are converted. Each part or field without an
+    equivalent is listed as dropped.
     """
     content = [
         {"type": "text", "text": "a"},

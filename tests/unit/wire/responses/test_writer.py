@@ -236,7 +236,9 @@ def test_refusal_and_text_share_a_message() -> None:
 
 
 def test_incomplete() -> None:
-    """An answer that was cut off is marked as incomplete, with the reason, as is its open item."""
+    """An answer that was cut off is marked as incomplete and contains the reason. Its open item is also marked as
+    incomplete.
+    """
     sent, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
     assert sent[-1]["type"] == "response.incomplete"
     assert sent[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
