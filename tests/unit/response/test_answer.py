@@ -62,7 +62,7 @@ def test_backend_is_cut_off_after_every_choice_has_ended() -> None:
 
 def test_backend_that_ends_normally_is_not_cut_off() -> None:
     """Whitespace after the calls does not count as text, so toolsim reads the backend's stream to its normal end. Token
-    counts that the backend sends there reach the client.
+    counts that the backend sends after the calls reach the client.
     """
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])

@@ -1,5 +1,5 @@
-"""Tests for each format in the table of argument formats in the module under test, for function tools and custom
-tools.
+"""Tests for the argument formats of function tools and custom tools. The formats are listed in a table in
+``arguments.py``.
 """
 
 from __future__ import annotations

@@ -118,7 +118,6 @@ def test_oversized_schema_is_not_checked() -> None:
 
 
 def test_value_is_checked_against_a_property_schema() -> None:
-    """A value can be checked against the schema of a single property."""
     checks, _ = checker()
     schema = checks.schema(tool("f", days="integer"))
     assert schema is not None

@@ -67,8 +67,8 @@ def test_all_text_is_parsed_once_at_any_split(begun: str, text: str, size: int) 
 
 
 def test_possible_opening_tag_is_held_back() -> None:
-    """Text that might be the beginning of an opening tag is held back until this is decided. ``open_size`` includes the
-    text from the earlier round.
+    """Text that might be the beginning of an opening tag is held back until more text shows whether it is.
+    ``open_size`` includes the text from the earlier round.
     """
     parser = Continuation(Sentinel(), CUT)
     assert parser.in_block

@@ -25,8 +25,8 @@ TOOLBOX = Toolbox(
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
-    """Feed text in chunks of ``size`` characters. Return the decision whether the text is an untagged call of this
-    kind, and the offset at which the decision is made. The decision is None if it is still open.
+    """Feed text in chunks of ``size`` characters. Return the offset at which parsing stops, and whether the text is an
+    untagged call of the given kind. The latter is None if it is still undecided.
     """
     form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""

@@ -41,7 +41,7 @@ UNWRAPPED = {
 @pytest.mark.parametrize("trusts", [False, True])
 @pytest.mark.parametrize("case", UNWRAPPED)
 def test_conforming_json_passes(case: str, trusts: bool) -> None:
-    """Conforming JSON is passed on without any text around it, wherever the text is split."""
+    """JSON in the requested format is passed on without any text around it, wherever the text is split."""
     text, expected = UNWRAPPED[case]
     for size in range(1, len(text) + 1):
         checked = answer(trusts=trusts)
@@ -59,7 +59,9 @@ def test_conforming_json_passes(case: str, trusts: bool) -> None:
     ["", "Well.", '{"a": "x"}', '{"a": 1, "b": 2}', f"{GOOD} {GOOD}", f"```\n{GOOD}\n```\n```\n{GOOD}\n```", '{"a": 1'],
 )
 def test_nonconforming_answer_is_withheld(text: str) -> None:
-    """A nonconforming answer is withheld. The retry contains the error and the text that the model wrote."""
+    """An answer that does not have the requested format is withheld. The retry contains the error and the text that the
+    model wrote.
+    """
     checked = answer()
     passed = checked.take([Opened(), TextDelta(text), END])
     assert passed == [Opened()]
@@ -93,8 +95,8 @@ def test_unfinished_answers_are_not_checked() -> None:
 
 
 def test_trusted_json_is_streamed_immediately() -> None:
-    """JSON from a trusted backend is streamed immediately. If the JSON does not conform, only a retry or an error can
-    follow.
+    """JSON from a trusted backend is streamed immediately. If the JSON turns out not to have the requested format, only
+    a retry or an error can follow.
     """
     checked = answer(trusts=True)
     assert checked.take([TextDelta(" ")]) == []

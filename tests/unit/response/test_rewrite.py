@@ -182,8 +182,8 @@ def test_most_judge_cases_are_readable() -> None:
 
 @each_pair
 def test_non_streamed_failures_are_http_errors(client: ApiName, backend: ApiName) -> None:
-    """In a non-streamed answer, a strict violation is an error with status 422, and a backend failure is an error with
-    status 502. Both contain a complete error object.
+    """In a non-streamed answer, a violation of a strict tool's schema is an error with status 422, and a backend
+    failure is an error with status 502. Both contain a complete error object.
     """
     case = CASES["strict failure"]
     rewriter, chunks = rewrite(case_plan(case, client, backend, False), *backend_answer(backend, True, [case["text"]]))
@@ -290,8 +290,8 @@ def test_backend_error_during_a_stream_is_last(client: ApiName, backend: ApiName
 
 
 def test_responses_stream_error_is_sent_in_all_forms() -> None:
-    """A strict violation is sent as one error event, which contains the error in both flat and nested form, followed by
-    ``response.failed``.
+    """A violation of a strict tool's schema is sent as one error event, which contains the error in both flat and
+    nested form, followed by ``response.failed``.
     """
     case = CASES["strict failure"]
     _, chunks = rewrite(

@@ -35,7 +35,9 @@ def stream(text: str) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_json_passes_byte_for_byte(size: int) -> None:
-    """Conforming JSON passes through byte for byte, as do the bytes after its end, wherever the stream is split."""
+    """JSON in the requested format passes through byte for byte, as do the bytes after its end, wherever the stream is
+    split.
+    """
     data = stream(GOOD) + b"\n: bye\n\n"
     reader = rewriter(checked(may_retry=True))
     out = b"".join(b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size))
@@ -58,8 +60,8 @@ def test_keepalive_before_the_text_is_a_comment() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_prose_is_withheld(size: int) -> None:
-    """If JSON is required, prose is withheld. The stream fails with an error or, if the caller supports retries, waits
-    for a retry.
+    """If JSON is required, prose is withheld. The stream fails with an error or, if retries are allowed, waits for a
+    retry.
     """
     data = stream(PROSE)
     reader = rewriter(checked())

@@ -72,7 +72,7 @@ def test_invalid_values_are_refused() -> None:
     [("", ""), ("a", "a"), ("ü", "ü"), (GRIN, GRIN), ("".join(HALVES), GRIN), ("a\ud83d", "a�"), ("\ude00b", "�b")],
 )
 def test_surrogate_halves_are_joined(text: str, whole: str) -> None:
-    """Adjacent halves of a surrogate pair are joined. A half without a partner is replaced."""
+    """Adjacent halves of a surrogate pair are joined. A half without a partner is replaced with U+FFFD."""
     assert whole_text(text) == whole
 
 

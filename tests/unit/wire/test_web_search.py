@@ -48,7 +48,7 @@ def test_results_in_json(output: object) -> None:
     ],
 )
 def test_results_in_text(output: str) -> None:
-    """Search results are found in plain text and in Markdown, without losing any text."""
+    """Search results are found in plain text and in Markdown, and no text is lost."""
     first, second = read_results(output)
     assert [(each.url, each.title) for each in (first, second)] == [
         ("https://b.example/h", "Herons"),

@@ -393,8 +393,8 @@ def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
 
 
 def test_first_call_is_streamed_in_pieces() -> None:
-    """If incremental calls are enabled, the first call is emitted in fragments until another call starts. Its final
-    event has the same key as the fragments.
+    """If incremental calls are enabled, the first call is emitted in fragments until another call starts. The final
+    event of the first call has the same key as its fragments.
     """
     emitted = streamed_ahead(
         fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),

@@ -132,8 +132,8 @@ def test_misplaced_trigger_is_an_error() -> None:
 
 
 def test_stored_conversation_continues_from_its_summary() -> None:
-    """After a compaction, a stored conversation consists of the summary and of all earlier messages except those by the
-    model.
+    """After a compaction, a stored conversation consists of the summary and of all earlier messages that the model did
+    not write.
     """
     said = {"type": "message", "role": "assistant", "id": "msg_1", "content": []}
     first = {"input": [HELLO], "response": {"status": "completed", "output": [said]}}
