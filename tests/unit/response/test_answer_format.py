@@ -143,8 +143,8 @@ def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words
 
 
 def test_answer_next_to_other_content_is_released() -> None:
-    """An answer that might have to be retried is held back, even if reasoning came before it. The answer is sent to the
-    client if reasoning follows, or if its text is too long.
+    """An answer that might have to be retried is held back, even if reasoning came before it. However, the answer is
+    released if reasoning follows it, or if its text is too long.
     """
     whole = answer_for(plan_of("report", retries_allowed=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]

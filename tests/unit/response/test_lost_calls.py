@@ -33,7 +33,7 @@ def test_only_first_closing_tag_counts(text: str, count: int, size: int) -> None
 @pytest.mark.parametrize(
     ("text", "finish", "count"),
     [
-        # With a strict tool, this block would be a failure if the answer contained nothing else.
+        # With a strict tool, this block would make the answer fail if the answer contained no other text.
         ("Now <tool_call>not json</tool_call>", "stop", 1),
         ("Now <tool_call>add(1)</tool_call> and <tool_call> {x} </tool_call>.", "stop", 2),
         ("<use_tool>add it</use_tool>", "stop", 1),

@@ -48,7 +48,9 @@ def test_cases_are_read_as_expected(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_unread_case_runs_no_unexpected_call(name: str) -> None:
-    """A case yields no unexpected call unless it is listed in ``WRONG``. Each listed case still yields one."""
+    """A case yields no unexpected call unless it is listed in ``WRONG``. Each listed case still yields an unexpected
+    call.
+    """
     case = CASES[name]
     surplus = [call for call in calls(parse(case["text"], case["tools"])) if call not in calls_wanted(case)]
     if name in WRONG:

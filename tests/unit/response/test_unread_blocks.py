@@ -100,8 +100,8 @@ def test_malformed_block_is_text_without_a_strict_tool(text: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
 def test_official_clients_receive_the_error(api: ApiName, stream: bool) -> None:
-    """For a malformed block, a client receives a 422 in its API's error format or, in a stream, its API's failure
-    event.
+    """For a malformed block, a client receives an error with status 422 in its API's format or, in a stream, its API's
+    failure event.
     """
     for text in FAILS:
         seen = by_proxy(api, STRICT, list(text), stream=stream)

@@ -118,8 +118,8 @@ def test_citations() -> None:
 
 
 def test_query_parameter_is_found() -> None:
-    """The query parameter of a search tool is found by its name. If no name matches, it is the first required
-    string.
+    """The query parameter of a search tool is found by its name. If no name matches, the first required string
+    parameter is used.
     """
     text, number = {"type": "string"}, {"type": "integer"}
     assert query_parameter({"properties": {"n": number, "q": text}}) == "q"

@@ -232,7 +232,7 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
 )
 def test_first_chunk_has_null_content_before_a_call(events: list[ClientEvent], content: str | None) -> None:
     """If an answer begins with a call, the content in the first chunk is null, as in a non-streamed answer. If it
-    begins with text, the content is empty.
+    begins with text, the content is an empty string.
     """
     chunks, _, _ = write(events)
     assert deltas(chunks)[0] == {"role": "assistant", "content": content, "refusal": None}

@@ -102,9 +102,7 @@ def test_paging_ends_with_a_duplicate_item(order: str) -> None:
     ],
 )
 def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
-    """An invalid request causes an error with a description. A request for a resource that does not exist causes a
-    404.
-    """
+    """An invalid request causes an error with a description. If a resource does not exist, the error has status 404."""
     with pytest.raises(BadRequest, match=words.rstrip(".")) as caught:
         respond(call, value)
     assert caught.value.error.status == (404 if "not found" in words else 400)
