@@ -1,4 +1,4 @@
-"""Tests for the parser library. It works without mitmproxy, and its results equal those of the proxy."""
+"""Tests for the parser library, which works without mitmproxy and returns the same results as the proxy."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ UNRESOLVED = {"type": "object", "$ref": "#/x"}
     ],
 )
 def test_invalid_tools_raise(tools: Tools, param: str) -> None:
-    """An invalid tool declaration raises an error that names the parameter, because the mistake is the caller's."""
+    """An invalid tool declaration raises an error that names the parameter, because the caller has made the mistake."""
     with pytest.raises(BadRequest) as raised:
         StreamParser(tools)
     assert raised.value.error.param == param

@@ -47,8 +47,8 @@ class Server:
 
 
 def library(monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object]) -> None:
-    """Replace the ``xllamacpp`` package with a stand-in whose ``Server`` is ``make``, which is called with the
-    parameters.
+    """Replace the ``xllamacpp`` package with a stand-in. Its ``Server`` is ``make``, which receives the parameters for
+    the model.
     """
     module = types.ModuleType("xllamacpp")
     params = {"model": types.SimpleNamespace(), "cpuparams": types.SimpleNamespace()}

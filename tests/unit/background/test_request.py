@@ -45,7 +45,9 @@ def test_background_request_must_be_stored(sent: dict[str, Any], echo: dict[str,
     ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
 )
 async def test_background_answer_always_has_a_job(policy: Policy, tools: bool, count: int) -> None:
-    """A background answer is always produced by a job. A large request body limits the job to a single round."""
+    """A background answer always requires a job for the runner, even without tools. If the request body is large, the
+    job is limited to a single round.
+    """
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     rounds = Rounds(10)

@@ -121,9 +121,7 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
     ],
 )
 async def test_failed_answer_is_stored_as_failed(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:
-    """If an answer fails for any reason, it is stored as failed, and the stream of its events ends with this
-    failure.
-    """
+    """If an answer fails for any reason, it is stored as failed, and the stream of its events ends with the error."""
     run, _ = await setup.begin(*events)
     assert run.task is not None
     await run.task

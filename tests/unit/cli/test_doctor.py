@@ -24,7 +24,7 @@ def chat(message: Mapping[str, Any]) -> Reply:
 
 
 def server(**replies: Reply) -> Callable[[Answer], Any]:
-    """Return the behavior of a server with these endpoints. It rejects ``{}`` with status 400."""
+    """Return the behavior of a server with these endpoints. The server rejects the body ``{}`` with status 400."""
 
     async def behave(answer: Answer) -> None:
         endpoint = answer.asked.path.rpartition("/")[2]
@@ -42,7 +42,7 @@ def server(**replies: Reply) -> Callable[[Answer], Any]:
 def examined(
     behave: Callable[[Answer], Any], capsys: pytest.CaptureFixture[str], *arguments: str, path: str = ""
 ) -> tuple[int, str, str]:
-    """Run ``toolsim doctor``, and return its exit code, standard output and standard error. In the text, ``URL``
+    """Run ``toolsim doctor``, and return its exit code, standard output and standard error. In both outputs, ``URL``
     replaces the server's URL.
     """
     with RawBackend() as backend:

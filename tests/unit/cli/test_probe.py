@@ -85,7 +85,7 @@ def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
 def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
-    """If a URL contains characters that must be escaped, the error says so."""
+    """If a URL contains characters that must be escaped, the error message points this out."""
     with pytest.raises(Unreachable, match=r"the URL has characters that must be escaped \("):
         ask(url)
 
@@ -95,8 +95,8 @@ def test_unusable_url_is_reported_with_a_hint(url: str) -> None:
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not use HTTP")],
 )
 def test_another_protocol_is_distinguished(reply: bytes, scheme: str, message: str) -> None:
-    """A server that does not use HTTP, or that uses HTTP instead of HTTPS, has a different error than an unreachable
-    server.
+    """The error for a server that does not use HTTP, or that uses HTTP instead of HTTPS, differs from the error for an
+    unreachable server.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
 

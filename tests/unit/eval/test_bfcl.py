@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded
 from toolsim.eval.case import Case, Verdict, sample
 from toolsim.eval.runtime.turn import Answer, Call, Request, Send
 
-# These tests use all questions of BFCL's categories, which takes too long to do every time.
+# These tests use all questions in BFCL's categories, which takes too long for every test run.
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")

@@ -50,7 +50,7 @@ RIGHT = {"to": "Ann", "body": "a\nb", "copies": 2}
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], label: str) -> None:
-    """Each kind of mistake in the arguments of a call has a label of its own."""
+    """Each kind of mistake in the arguments of a call has a separate label."""
     assert bfcl_package.error_of([FUNCTION], [{"mail_send": RIGHT}], [ANSWER], "simple_python") is None
     assert label_wrong([OTHER, FUNCTION], [{"mail_send": arguments}], [ANSWER]) == label
 

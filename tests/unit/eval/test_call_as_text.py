@@ -50,5 +50,7 @@ def test_text_about_tools_is_not_a_call(text: str) -> None:
 
 
 def test_without_tools_nothing_is_a_call() -> None:
-    """If no tools are on offer, no text counts as a call, because the user might have asked for such a text."""
+    """If no tools are on offer, no text counts as a call, because the user might have requested text that looks like a
+    call.
+    """
     assert not holds_call('<tool_call>{"name": "add", "arguments": "{}"}</tool_call>', ())

@@ -90,8 +90,8 @@ def test_patterns_match_models_of_the_server() -> None:
 
 
 def test_differences_from_a_stored_list() -> None:
-    """The differences are the models that either only the server or only the catalog lists. Variants with ``:nitro``
-    are ignored.
+    """The differences are the models that only the server lists, and the models that only the catalog lists. Variants
+    with ``:nitro`` are ignored.
     """
     hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]

@@ -20,7 +20,9 @@ ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
 
 
 class Direct(Methods):
-    """Methods that query a simulated model directly. The model answers after ``seconds``, or raises ``problem``."""
+    """Methods that query a simulated model directly. The model answers after ``seconds`` seconds, or raises
+    ``problem``.
+    """
 
     def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
         self.problem = problem

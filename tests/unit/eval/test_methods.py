@@ -46,7 +46,7 @@ async def test_without_tools_no_text_is_parsed_as_a_call() -> None:
 
 
 async def test_suite_can_provide_a_prompt_form() -> None:
-    """A suite can provide a prompt form of its own, which replaces the built-in prompt and parser."""
+    """A suite can provide its own prompt form, which replaces the built-in prompt and parser."""
 
     class Form:
         def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:

@@ -16,8 +16,8 @@ from toolsim.recordings.child import StartFailed
 
 @pytest.mark.slow
 async def test_proxy_serves_the_target_path() -> None:
-    """Requests with the same user and options share a proxy, whose base URL has the same path as the target's. When the
-    proxy stops, its folder is removed.
+    """A proxy is started only once for the same user and options. Its base URL has the same path as the target URL.
+    When the proxy stops, its folder is removed.
     """
     async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
@@ -41,7 +41,9 @@ async def test_invalid_option_is_reported_with_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_explicit_log_option_replaces_the_default() -> None:
-    """If the user sets a log option, the evaluation omits its own, because mitmproxy rejects duplicate options."""
+    """If the user sets a log option, the evaluation does not set that option itself, because mitmproxy rejects
+    duplicate options.
+    """
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as started:
         assert (await started.get("m", ("toolsim_log=text", "toolsim_profiles=off"))).base_url
 

@@ -43,7 +43,7 @@ async def test_steps_record_only_new_messages() -> None:
 
 
 async def test_sampling_options_are_sent_with_each_question() -> None:
-    """Each question is sent with the sampling options of the profile. Options of the case override them."""
+    """Each question is sent with the sampling options from the profile. Options in the case override them."""
     model = Model(Answer("a"))
     await Asking(model, {"temperature": 0, "top_p": 1}, 5)(Request((USER,), options={"top_p": 0.5}))
     assert model.requests[0].options == {"temperature": 0, "top_p": 0.5}

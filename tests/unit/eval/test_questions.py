@@ -93,7 +93,7 @@ def test_only_correct_answers_pass(name: str) -> None:
     ],
 )
 def test_incorrect_calls_have_labels(calls: list[tuple[str, Any]], label: str | None) -> None:
-    """Each kind of mistake in a call has a label of its own."""
+    """Each kind of mistake in a call has a separate label."""
     assert play(CASES["one_01"], calls).label == label
 
 

@@ -159,8 +159,8 @@ def test_base_url_is_resolved() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://u:secret@a/v1", "http://a/v1?key=secret", "http://"])
 def test_base_url_with_secrets_is_refused(url: str) -> None:
-    """A base URL is refused if it is invalid, or if it contains credentials or a query. The error does not contain
-    these.
+    """A base URL is refused if it is invalid, or if it contains credentials or a query. The error does not contain the
+    credentials or the query.
     """
     with pytest.raises(UsageError) as refused:
         base_url(args("--base-url", url), {})

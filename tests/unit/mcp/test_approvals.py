@@ -63,8 +63,8 @@ def test_owner_loses_only_own_approvals() -> None:
 
 
 async def test_operator_decides_waiting_calls() -> None:
-    """A decision by the operator applies to all waiting calls in an answer. If there is no decision in time, a call is
-    refused. A canceled request no longer waits.
+    """A decision by the operator applies to all calls of an answer that are waiting for approval. If the operator does
+    not decide in time, a call is refused. The call of a canceled request no longer waits.
     """
     changed: list[str] = []
     desk = OperatorApprovals(changed.append)

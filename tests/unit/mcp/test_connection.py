@@ -220,8 +220,8 @@ async def test_official_servers_work() -> None:
 
 @pytest.mark.slow
 async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None:
-    """A local MCP server handles one request at a time. Answers take turns, so an answer with one call does not wait
-    for all calls of another.
+    """A local MCP server handles one request at a time. Answers take turns, so an answer with a single call does not
+    have to wait for all calls of another answer.
     """
     await bad.tools()
     done: list[str] = []
@@ -237,8 +237,8 @@ async def test_callers_share_a_local_server_in_turns(bad: McpConnection) -> None
 
 @pytest.mark.slow
 async def test_busy_server_times_out_without_being_dropped() -> None:
-    """If a request to a busy MCP server is not answered within its timeout, it fails with an error that says so. The
-    server is not restarted.
+    """If a request to a busy MCP server is not answered within its timeout, the error states that the server is busy.
+    The server is not restarted.
     """
     connection = McpConnection(server(**BAD, timeout=1))
     await connection.tools()

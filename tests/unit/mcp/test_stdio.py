@@ -19,7 +19,9 @@ from toolsim.mcp.stdio import (
 
 
 def test_server_output_is_limited() -> None:
-    """An MCP server that sends too many messages or too many bytes between two requests exceeds its output limit."""
+    """An exception is raised if an MCP server sends too many messages or too many bytes between two requests. Each
+    request resets the count.
+    """
     meter = OutputMeter()
     for _ in range(2):
         meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)

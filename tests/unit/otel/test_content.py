@@ -134,8 +134,8 @@ def test_deeply_nested_content_is_redacted(depth: int) -> None:
 
 
 def test_noted_content_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content for open spans is limited in size. If the limit is exceeded, the content of the oldest spans is
-    dropped.
+    """The content that is kept for open spans is limited in size. If the limit is exceeded, the content of the oldest
+    spans is dropped.
     """
     monkeypatch.setattr(content, "MAX_BYTES", 100)
     kept, spans = Content(True), [TRACER.start_span(str(number)) for number in range(3)]

@@ -271,7 +271,7 @@ def test_resent_request_has_a_separate_span(stage: Stage) -> None:
 
 
 def test_request_that_cannot_be_resent_has_an_error(stage: Stage) -> None:
-    """If a failed request should be resent, but this is not possible, its model span contains the backend's error."""
+    """If a failed request turns out to be impossible to resend, its model span still contains the backend's error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
     flow.response = tflow.tresp(status_code=500)

@@ -39,8 +39,8 @@ def tctx():
 
 
 def run(tctx, command: str) -> list[list[str]]:
-    """Run a command as if the user typed it in mitmproxy's console or in mitmweb's command bar. Return the rows of its
-    table.
+    """Run a command as if the user had typed it in mitmproxy's console or in mitmweb's command bar. Return the rows of
+    the table that the command shows.
     """
     table = tctx.master.commands.execute(command)
     return [list(row) for row in table]
@@ -51,8 +51,8 @@ def add(tctx, *flows: HTTPFlow) -> None:
 
 
 def test_calls(tctx):
-    """The command shows a row for each call, with the turn, the tool name, the call ID and the arguments. Flows that
-    are not exchanges have no rows.
+    """``toolsim.calls`` shows a row for each call, with the turn, the tool name, the call ID and the arguments. Flows
+    that are not exchanges have no rows.
     """
     add(tctx, exchanged(place="#1 turn 2"), tflow.tflow(resp=True), tflow.ttcpflow())
     assert run(tctx, "toolsim.calls @all") == [
@@ -63,7 +63,7 @@ def test_calls(tctx):
 
 
 def test_transcript(tctx):
-    """The transcript shows earlier messages, calls and outputs. Its last row contains the model's answer."""
+    """``toolsim.transcript`` shows earlier messages, calls and outputs. Its last row contains the model's answer."""
     add(tctx, exchanged())
     assert run(tctx, "toolsim.transcript @focus") == [
         ["system", "Be terse."],
@@ -87,7 +87,9 @@ def test_transcript_without_the_backends_answer(tctx):
 
 
 def test_outcomes_are_counted(tctx):
-    """The command counts exchanges by outcome, and failures, repairs and warnings by code, regardless of the tool."""
+    """``toolsim.stats`` counts exchanges by outcome, and failures, repairs and warnings by code, regardless of the
+    tool.
+    """
     add(
         tctx,
         exchanged(calls=["f", "f", "g"], repairs=["TRAILING_COMMA:f"], seconds=2.0),

@@ -28,7 +28,7 @@ def test_sections_are_separated():
 
 
 def test_empty_lines_contain_a_space():
-    """Empty lines of a page contain at least a space, because mitmweb displays lines without characters with no
+    """Empty lines of a page contain at least a space, because mitmweb displays lines without characters with zero
     height.
     """
     page = Page()

@@ -211,8 +211,8 @@ def test_unknown_recorded_options_are_ignored() -> None:
 
 
 def test_live_exchange_has_current_options() -> None:
-    """A recording notes the options of its exchange. A flow that is not a recording is always replayed with the current
-    options, even if it has such a note.
+    """A recording contains a note with the options of its exchange. A live flow that contains the same kind of note is
+    not mistaken for a recording, so the current options apply to it.
     """
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
@@ -302,7 +302,7 @@ def test_aborted_exchanges_are_not_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_single_side_cannot_be_recorded(mitm: Any, tmp_path: Path) -> None:
-    """The flow of one side that was read from a recording cannot be recorded again."""
+    """A flow that was read from a recording cannot be recorded again, because it is only one side of the exchange."""
     exchange(question(), *chat_answer("Words."))
     _, client = read(tmp_path / files(tmp_path)[0])
     with pytest.raises(ValueError, match="part of a recording"):

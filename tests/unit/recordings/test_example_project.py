@@ -157,8 +157,8 @@ def test_dates_and_ids(toolsim_replay):
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """Start a model that calls the weather tool when it is asked for the weather. It reports the tool's output, and
-    otherwise answers "Hello."
+    """Start a model that calls the weather tool when it is asked for the weather, and reports the weather once it has
+    received the tool's output. To any other message, it answers "Hello."
     """
 
     def answer(exchange: Exchange) -> Turn:
@@ -173,11 +173,10 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.extended
 def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: TextBackend) -> None:
-    """The sample tests pass one after another, in parallel, and without the backend, once their exchanges have been
-    recorded. A failed test leaves no recording.
-
-    Each run starts a proxy for each recording. Runs that only concern recordings therefore skip the other tests.
+    """Once their exchanges have been recorded, the sample tests pass one after another, in parallel, and without the
+    backend. A failed test leaves no recording.
     """
+    # Each run of pytest starts many proxies, which is slow. Therefore, some runs include only the recorded tests.
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "conftest.py").write_text(
         "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parent))\n"
@@ -208,8 +207,8 @@ def test_recorded_tests_pass_alone_and_in_parallel(tmp_path: Path, backend: Text
     output = pytest_in(tmp_path).stdout
     assert "10 passed" in output, output
 
-    # This test fails after it has been recorded without the "dates" normalizer, because its request contains the
-    # current date.
+    # Without the "dates" normalizer, ``test_dates_and_ids`` no longer matches its recording, because the request
+    # contains the current date.
     (tmp_path / "test_recorded.py").write_text(recorded.replace('"dates", ', ""))
     output = pytest_in(tmp_path, "test_recorded.py", "--toolsim-record=all", "-k", "weather").stdout
     assert "1 passed" in output, output

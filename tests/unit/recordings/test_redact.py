@@ -177,8 +177,8 @@ def test_secret_query_parameters_are_hidden(parameter: str) -> None:
     "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
 )
 def test_values_of_vague_headers_are_hidden(header: tuple[str, str]) -> None:
-    """A header whose name might indicate a secret has its value masked wherever the value is repeated, as does a quoted
-    cookie.
+    """If the name of a header might indicate a secret, the header's value is masked wherever it is repeated. The same
+    applies to a quoted cookie.
     """
     redactor = Redactor()
     redactor.learn([header], "/")
@@ -443,8 +443,8 @@ def test_deep_body_is_dropped() -> None:
 
 
 def test_values_in_a_secret_schema_are_hidden() -> None:
-    """The manifest repeats default values and examples from the schemas of tools. If a parameter is secret, they are
-    masked there as well.
+    """The manifest repeats default values and examples from the schemas of tools. If a parameter is secret, its default
+    value and examples are masked in the manifest as well.
     """
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}

@@ -176,7 +176,7 @@ def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_changed_report_is_reported(tmp_path: Path) -> None:
-    """A difference between the recorded report and the new report is shown as well."""
+    """A replay also shows differences between the recorded report and the new report."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None

@@ -331,9 +331,7 @@ async def test_warm_up_does_not_reach_the_backend(stage: Stage) -> None:
 
 
 async def test_refused_event_type_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """If a client repeatedly sends an unsupported event type, the log contains only one warning. An older client might
-    do so.
-    """
+    """If a client repeatedly sends an unsupported event type, as older clients do, only one warning is logged."""
     for _ in range(3):
         await stage.connection.receive(b'{"type":"response.append"}')
     await settled()

@@ -329,8 +329,8 @@ def test_memory_is_bounded() -> None:
 
 
 def test_connections_share_the_memory() -> None:
-    """All connections share a memory limit, but a connection cannot access conversations of another. A connection that
-    uses too much memory loses its own conversations first.
+    """All connections share a memory limit, but a connection cannot access another connection's conversations. A
+    connection that uses too much memory loses its own conversations first.
     """
     places = FairCache[Context](1000, 1000)
     small, name, _ = remembering([HELLO], RecentTurns(places, "small"), input="x")

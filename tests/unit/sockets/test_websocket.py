@@ -248,7 +248,9 @@ async def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.Mon
 
 
 async def test_each_ping_of_a_reading_client_is_answered() -> None:
-    """If the client reads, all of its pings are answered, even a ping that arrives just after the previous pong."""
+    """For a client that keeps reading, every ping is answered, even a ping that arrives just after the previous pong
+    was sent.
+    """
     async with opened() as ends:
         for turns in (1, 2, 3) * 20:
             ends.websocket._pong(b"x")

@@ -146,7 +146,7 @@ async def test_largest_partition_is_evicted_first(bounds: StoreLimits, opened: O
 
 
 async def test_age_is_bounded(opened: Opened) -> None:
-    """Records that have not been used for longer than the maximum age cannot be found, by ID or by name."""
+    """Once a record has not been used for longer than the maximum age, it can no longer be found by ID or by name."""
     async with opened(StoreLimits(seconds=10), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",)), Record("b", b"", names=("m",))])
         clock.now += 9
@@ -173,7 +173,7 @@ async def test_record_age(opened: Opened) -> None:
 
 
 class Model:
-    """The expected contents of a store, if there were no limits."""
+    """The expected contents of a store without limits."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}

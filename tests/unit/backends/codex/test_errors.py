@@ -32,7 +32,7 @@ def test_turn_errors(info: object, status: int, code: str | None) -> None:
 
 
 def test_quoted_400_keeps_its_message() -> None:
-    """If Codex's message quotes an error object from the model server, the message, code and parameter of this object
+    """If Codex's message quotes an error object from the model server, the message, code and parameter of that object
     are kept.
     """
     body = {"error": {"message": "no such effort", "code": "unsupported_value", "param": "reasoning.effort"}}
@@ -46,8 +46,8 @@ def test_quoted_400_keeps_its_message() -> None:
 
 
 def test_quoted_chatgpt_400_is_not_retryable() -> None:
-    """Errors from ChatGPT have the format ``{"detail": …}``. Such an error has status 400 and no Retry-After, because a
-    retry would fail again.
+    """If Codex's message quotes an error from ChatGPT (``{"detail": …}``), the client receives the text in ``detail``
+    with status 400 and without Retry-After, because a retry would fail again.
     """
     error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
     assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)

@@ -19,8 +19,8 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_request_becomes_items_with_roles() -> None:
-    """In a request for Codex, the instructions become the first item, the role ``system`` becomes ``developer``, and
-    unsupported or empty items are omitted.
+    """When a request is converted for Codex, the instructions become the first item, the role ``system`` becomes
+    ``developer``, and unsupported or empty items are omitted.
     """
     request = read(
         {
@@ -55,7 +55,9 @@ def test_request_becomes_items_with_roles() -> None:
 
 
 def test_json_object_request_becomes_a_message() -> None:
-    """A request for an answer in JSON becomes a message to the model, because Codex has no parameter for it."""
+    """A request for an answer in JSON becomes a message to the model, because Codex has no parameter that enables JSON
+    output.
+    """
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
     assert "JSON object" in request.items[0]["content"][0]["text"]
 

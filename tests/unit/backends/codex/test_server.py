@@ -54,8 +54,8 @@ async def test_failed_starts_are_retried_at_growing_intervals(
 
 
 async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """If the app-server's command cannot be executed, the error is logged immediately, even with mitmproxy's eager
-    tasks.
+    """If the app-server's command cannot be executed, the error is logged immediately, even if the event loop starts
+    tasks eagerly, as in mitmproxy.
     """
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
@@ -66,8 +66,8 @@ async def test_immediate_start_failure_is_logged_immediately(serve: Serve, caplo
 
 @pytest.fixture
 def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
-    """Return a command that hangs instead of printing the model catalog, and the file to which it writes the ID of its
-    child process.
+    """Return a command that hangs instead of printing the model catalog, and the file to which the command writes the
+    ID of its child process.
     """
     command, noted = tmp_path / "codex", tmp_path / "pid"
     hang = f"sleep 60 & echo $! >{noted}; wait; exit"
@@ -117,7 +117,7 @@ async def test_failed_starts_do_not_mention_the_catalog(
 
 
 async def test_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a new child process does not answer within the startup timeout, requests fail with an error that gives this
+    """If a new child process does not answer within the startup timeout, requests fail, and the error states the
     reason.
     """
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)

@@ -40,8 +40,8 @@ def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
 
 
 def test_two_places_cause_two_calls() -> None:
-    """If a question names two places, the model writes a sentence to the user and then two calls, in the tag that the
-    manifest specifies.
+    """If a question names two places, the model writes a sentence to the user and then two calls, with the tags that
+    the manifest specifies.
     """
     text = reply([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
     assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]

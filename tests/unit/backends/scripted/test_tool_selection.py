@@ -61,7 +61,9 @@ def test_forced_call_selects_best_match_or_first_tool() -> None:
 
 @pytest.mark.parametrize("text", ['a "b, c" d', "a 'b and c' d", "a “b” d", "a „b“ d", "a `b` d"])
 def test_quotations_are_masked_in_place(text: str) -> None:
-    """Text in any kind of quotation marks is masked with a text of the same length."""
+    """Text in any kind of quotation marks is replaced with NUL characters, and the length of the sentence does not
+    change.
+    """
     masked = mask_quotes(text)
     assert len(masked) == len(text)
     assert masked.replace("\0", "") == "a  d"

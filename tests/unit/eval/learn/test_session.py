@@ -155,8 +155,8 @@ async def test_errors_do_not_count_as_answers() -> None:
 
 
 async def test_refused_setting_is_not_chosen() -> None:
-    """If the backend refuses a challenger's setting, that setting is not chosen. If it refuses the incumbent, the
-    session ends.
+    """If the backend refuses a challenger's setting, that setting is not chosen. If the backend refuses the incumbent's
+    setting, the session ends.
     """
 
     async def ask(setting: Setting, question: Question) -> bool | None:

@@ -62,8 +62,8 @@ async def test_unavailable_tools_fail_alike(name: str) -> None:
 
 
 async def test_oversized_arguments_are_refused() -> None:
-    """Arguments that are larger than the limit, measured in bytes of UTF-8, are refused. Arguments of exactly this size
-    are accepted.
+    """Arguments that are larger than the limit, measured in bytes of UTF-8, are refused. Arguments whose size equals
+    the limit are accepted.
     """
     ran = Ran()
     text = '{"workspace_id": "ä"}'

@@ -19,7 +19,7 @@ REFUSED = ProviderError("no tools here", status=400)
 
 
 class Model:
-    """A model that returns the given answers in order, or raises an item that is an exception."""
+    """A model that returns the given answers in order. If an item is an exception, the exception is raised instead."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)

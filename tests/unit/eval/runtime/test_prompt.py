@@ -69,7 +69,7 @@ def test_tagged_calls_in_the_text_are_found() -> None:
 
 @given(st.text(alphabet='<tool_cal>/{}":name,args \n[]1'))
 def test_parsing_tags_never_raises(text: str) -> None:
-    """Any text between call tags either becomes a call or remains text. It never raises an exception."""
+    """Any text between call tags either becomes a call or remains text. Parsing it never raises an exception."""
     answer = calls_from_content_tags(Answer(f"<tool_call>{text}</tool_call>"))
     assert answer.calls or answer.text == f"<tool_call>{text}</tool_call>"
 
