@@ -85,7 +85,9 @@ def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
 
 
 async def test_answer_is_stored_before_the_client_is_answered(setup: Setup) -> None:
-    """The answer is stored as queued, and the client receives the stored object. A run then produces the answer."""
+    """An answer is stored as queued, and the client immediately receives the stored object. A run is started to produce
+    the answer.
+    """
     flow = await setup.begin()
     status, response = response_of(flow)
     assert (status, response["id"], response["status"], response["background"]) == (200, "resp_0", "queued", True)

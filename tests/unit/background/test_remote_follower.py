@@ -64,7 +64,7 @@ async def ended(setup: Setup) -> None:
 
 
 async def nothing(setup: Setup) -> None:
-    """Let the follower wait without an event."""
+    """Do nothing, so that no event arrives while the follower waits."""
 
 
 async def test_events_are_received_once_from_the_cursor_on(setup: Setup) -> None:

@@ -67,8 +67,8 @@ def test_claude_line_can_be_typed_in_a_shell() -> None:
 
 
 def test_opencode() -> None:
-    """OpenCode's configuration lists all models of the backend. The chosen model has its own context window, and the
-    other models have a default.
+    """OpenCode's configuration lists all models of the backend. The chosen model is listed with its own context window,
+    and each other model with a default value.
     """
     config = json.loads(environment("opencode")["OPENCODE_CONFIG_CONTENT"])
     assert (config["model"], config["small_model"]) == ("toolsim/m:3b", "toolsim/m:3b")

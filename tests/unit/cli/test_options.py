@@ -33,8 +33,8 @@ def test_all_options_are_printed(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_search_word_selects_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """A search word selects the options whose names contain it. If there are none, it selects the options whose help
-    contains it.
+    """A search word selects the options whose names contain it. If no name contains the word, it selects the options
+    whose help contains it.
     """
     for word in ("store", "toolsim_STORE"):
         assert [line.split()[0] for line in printed(capsys, word).splitlines() if " = " in line] == ["toolsim_store"]

@@ -80,7 +80,6 @@ def test_requests_of_a_conversation_share_a_number() -> None:
 
 
 def test_edited_question_continues_the_conversation() -> None:
-    """If the user edits a question, the request still belongs to the same conversation."""
     conversations = Conversations()
     assert [conversations.number(label_of(items)) for items in (FIRST, THIRD)] == [1, 1]
     assert conversations.number(label_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1

@@ -64,7 +64,6 @@ async def test_tools_of_a_case_are_known_without_a_model(name: str) -> None:
 
 
 def test_run_survives_a_json_round_trip() -> None:
-    """A run that is written as JSON and read again equals the original."""
     cell = Cell("qwen", "default", "toolsim", "chat", True, "toolsim_manifest=hermes")
     step = {"text": "Done.", "calls": []}
     run = Run("scenarios", "happy_path", "tools", 0, cell, False, "no_call", "…", 12.5, 2, 10, 5, 1, 1, 1, (step,))

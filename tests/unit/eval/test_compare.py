@@ -65,7 +65,6 @@ def test_trials_are_paired_one_by_one() -> None:
 
 
 def test_reports_without_common_runs_are_an_error() -> None:
-    """Comparing two reports that have no cases in common is an error."""
     with pytest.raises(UsageError):
         pair([run("a")], [run("b")])
 

@@ -58,8 +58,8 @@ def test_table_rows_have_all_cells() -> None:
 
 
 def test_reliable_combinations_are_listed() -> None:
-    """Combinations of model, profile, method and API with 100% correct runs, and those with at least 96%, are listed.
-    The notes in a row count its failures by label.
+    """The report lists the combinations of model, profile, method and API for which all runs, or at least 96% of them,
+    are correct. The notes in a table row count the row's failures by label.
     """
     good = [run("a", trial=number) for number in range(3)]
     nearly = [run("a", method="native", trial=number, ok=number > 0) for number in range(25)]

@@ -53,6 +53,5 @@ def test_mcnemar_matches_enumerated_coin_tosses(a: int, b: int) -> None:
 
 
 def test_mcnemar_of_many_pairs_does_not_overflow() -> None:
-    """McNemar's p-value for thousands of pairs can be computed without overflow."""
     assert mcnemar(2600, 2400) == pytest.approx(0.00489, abs=1e-4)
     assert 0 <= mcnemar(5000, 0) < 1e-300

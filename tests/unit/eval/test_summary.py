@@ -54,7 +54,6 @@ def test_latency_includes_only_answered_runs() -> None:
 
 
 def test_no_runs_do_not_divide_by_zero() -> None:
-    """The figures of a report without runs can be computed without dividing by zero."""
     assert summarise([], planned=3, stamp="", settings={})["overall"]["interval"] == [0, 100]
     assert Rate.of([]).percent == 0
 
@@ -67,7 +66,6 @@ def test_nearly_all_means_96_percent() -> None:
 
 
 def test_models_have_separate_rows() -> None:
-    """If a report contains several models, each model has its own rows."""
     runs = [run("multiple_1", suite="bfcl:multiple", model=model) for model in ("small", "large")]
     assert list(by_case(runs)) == ["small · bfcl:multiple", "large · bfcl:multiple"]
     assert list(by_case(runs[:1])) == ["bfcl:multiple"]

@@ -28,7 +28,7 @@ FLAT = {"type": "function", "name": "get_weather", "parameters": PARAMETERS}
 OWN = {"name": "get_weather", "input_schema": PARAMETERS}
 BONN, PARIS = call("get_weather", {"city": "Bonn"}), call("get_weather", {"city": "Paris"})
 
-# The text of the recorded model and the text of the other model, by question.
+# For each question, the text that the recorded model writes, and the text that the other model writes.
 TURNS: dict[str, tuple[str, str]] = {
     "the same": (BONN, BONN),
     "another value": (PARIS, BONN),
@@ -47,8 +47,8 @@ FAILED = "the tool failed"
 
 
 def written(number: int) -> Any:
-    """Return a rule that answers with the text of the recorded model (``number`` 0) or of the other model (``number``
-    1).
+    """Return a rule for a model's answers. ``number`` is the index of the model's texts in ``TURNS``: 0 for the
+    recorded model, 1 for the other.
     """
 
     def answer(exchange: Exchange) -> Turn:
@@ -61,7 +61,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Send a question. ``number`` selects the API, and whether the answer is streamed."""
+    """Send a question to a proxy. The ``number`` of the question determines the API and whether the answer is streamed."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [

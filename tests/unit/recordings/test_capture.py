@@ -61,8 +61,8 @@ def test_both_sides_are_recorded(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_machine_details_are_removed(mitm: Any, tmp_path: Path) -> None:
-    """Addresses, dates, server names and random IDs are removed from recordings. Recordings of the same exchange thus
-    look the same on all machines.
+    """Addresses, dates, server names and random IDs are removed from recordings. As a result, recordings of the same
+    exchange look the same on all machines.
     """
     for _ in range(2):
         flow = question()

@@ -203,7 +203,6 @@ def test_update_writes_the_new_result(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_update_without_differences_writes_nothing(stream: Path) -> None:
-    """If there are no differences, an update leaves the recording unchanged."""
     before = stream.read_bytes()
     assert replay_file(stream, update=True).same
     assert stream.read_bytes() == before

@@ -164,7 +164,6 @@ def test_client_disconnect_withdraws_the_answer(stage: Stage) -> None:
 
 
 def test_flows_are_unchanged_without_recordings() -> None:
-    """If no recordings are loaded, the addon does not change flows."""
     replay = ServerReplay()
     with context(replay):
         flow = question()

@@ -63,8 +63,8 @@ def test_unchanged_stream_is_kept_byte_for_byte() -> None:
 
 
 def test_value_receives_each_event() -> None:
-    """The ``value`` function receives each complete event. A string that has been edited is an ``EditedStr`` in this
-    event.
+    """The ``value`` function receives each complete event, in which strings that have been edited are of type
+    ``EditedStr``.
     """
     seen: list[Any] = []
 

@@ -208,8 +208,8 @@ async def test_unread_errors_are_limited(message: bytes) -> None:
 
 
 async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
-    """A single unread error can exceed the limit on unread errors, because it repeats the client's message. A further
-    error cannot.
+    """A single unread error can exceed the limit on unread errors, because it repeats the client's message. While it is
+    unread, any further error exceeds the limit.
     """
     stage.reads.clear()
     message = json.dumps({"type": "response.steer", "input": "x" * MAX_UNREAD_ERRORS}).encode()

@@ -119,8 +119,8 @@ def test_oversized_event_ends_the_answer() -> None:
 
 
 def test_failed_stream_ends_once() -> None:
-    """A failed HTTP stream ends with two events (``error`` and ``response.failed``). Only one is sent, because clients
-    treat each of them as the end.
+    """A failed HTTP stream ends with two events (``error`` and ``response.failed``). The WebSocket client receives only
+    one, because clients treat each of them as the end.
     """
     data = stream_of(error=ApiError("Out.", code="backend_error"))
     answer, messages = answered(data)

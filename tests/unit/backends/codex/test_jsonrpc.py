@@ -54,7 +54,6 @@ async def test_lines_reach_their_recipients() -> None:
 
 @given(st.lists(st.binary(max_size=40)))
 def test_splitting_bytes_anywhere_yields_the_same_lines(chunks: list[bytes]) -> None:
-    """A sequence of bytes yields the same lines regardless of where it is split."""
     peer = Peer()
     assert [line for chunk in chunks for line in peer.feed(chunk)] == Peer().feed(b"".join(chunks))
 

@@ -27,7 +27,6 @@ def test_unportable_tool_names_are_refused(name: str) -> None:
 
 
 def test_duplicate_name_is_an_error() -> None:
-    """Adding a tool raises an error if another tool has the same name."""
     with pytest.raises(ValueError, match="already"):
         registry().add(Tool("state_get", "", ANY), lambda arguments: None)
 
