@@ -61,7 +61,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Send a question to a proxy. The ``number`` of the question determines the API and whether the answer is streamed."""
+    """Send a question to a proxy. ``number`` determines the API, and whether the answer is streamed."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [
