@@ -40,7 +40,9 @@ def declared(tools: list[dict[str, Any]]) -> Tools:
 
 
 def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
-    """Return one tool for each name. Its dict maps each property to a type, and all properties are required."""
+    """Return tool declarations. ``tools`` maps each tool name to a dict of property names and types. All properties are
+    required.
+    """
     return [
         {
             "type": "function",

@@ -56,8 +56,8 @@ def test_stored_events_are_located_by_number() -> None:
 
 
 def test_error_event_repeats_its_message() -> None:
-    """An error event contains its message twice, at the top level and in ``error``, because clients read only one of
-    these fields.
+    """An error event contains its message twice, at the top level and in ``error``, because each client reads only one
+    of the two fields.
     """
     answered = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
     assert (answered["type"], answered["message"], answered["sequence_number"]) == ("error", LEFT_ALONE.message, 7)

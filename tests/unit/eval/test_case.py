@@ -30,7 +30,7 @@ def test_same_seed_selects_the_same_cases() -> None:
 
 
 def test_large_sample_is_the_entire_suite() -> None:
-    """If the size is missing or larger than the suite, the sample contains all cases."""
+    """If no size is given, or the size is larger than the suite, the sample contains all cases."""
     assert sample(CASES, None, 1) == CASES
     assert sample(CASES, 999, 1) == CASES
     assert sample([], 3, 1) == []

@@ -63,7 +63,7 @@ def test_exclusion_without_a_match_is_an_error() -> None:
 
 
 def test_star_and_tags_select_models() -> None:
-    """``*`` selects the entire catalog. A tag selects all models with this tag."""
+    """``*`` selects the entire catalog. A tag selects all models with that tag."""
     assert ids("*") == ids("all") == [model.id for model in CATALOG]
     assert ids("!google/gemini-2.0-flash-001:*") == [id for id in ids("stable") if id != "google/gemini-2.0-flash-001"]
     assert ids("all,!reliable") == [model.id for model in CATALOG if not model.tool_calling_reliable]

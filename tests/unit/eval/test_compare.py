@@ -70,7 +70,7 @@ def test_reports_without_common_runs_are_an_error() -> None:
 
 
 def test_part_of_a_report_can_be_selected() -> None:
-    """The runs of a report can be restricted to a suite and to the values of other fields, such as the method."""
+    """The runs to be compared can be restricted to a suite and to the values of other fields, such as the method."""
     runs = [*report(True, method="native"), *report(True, method="toolsim"), run(suite="guards")]
     assert len(chosen(runs, {"method": "toolsim"})) == 2
     assert len(chosen(runs, {"method": "toolsim", "suite": "guards"})) == 1

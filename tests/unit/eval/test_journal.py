@@ -74,9 +74,7 @@ def test_text_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
 def test_line_after_a_crash_starts_anew(tmp_path: Path, cut: int) -> None:
-    """If the process crashes while it writes a line, only the run in this line is lost. Later runs start on a new
-    line.
-    """
+    """If the process crashes while it writes a line, only the run in that line is lost. Later runs begin a new line."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
     journal.add(replace(RUN, trial=1, detail="x" * 300))

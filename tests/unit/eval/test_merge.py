@@ -55,7 +55,7 @@ def test_only_cases_answered_by_all_methods_count() -> None:
 
 
 def test_trials_are_matched_one_by_one() -> None:
-    """If a method has only one trial of a case, the further trials of the other methods are omitted."""
+    """If a method has only one trial of a case, the additional trials of the other methods are omitted."""
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
     assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 

@@ -43,7 +43,7 @@ async def test_unknown_conversation_is_refused() -> None:
 
 
 async def test_provider_serves_both_apis() -> None:
-    """The provider returns the same text in both APIs, and ``/models`` lists a single model."""
+    """The provider returns the same text through both APIs, and ``/models`` lists a single model."""
     chat = next(scenario for scenario in SCENARIOS if scenario.id == "chat_only")
     async with scripted_provider() as url, httpx.AsyncClient(base_url=url) as client:
         assert [model["id"] for model in (await client.get("models")).json()["data"]] == [MODEL]

@@ -12,8 +12,8 @@ READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("r
 
 
 def test_tools_become_functions() -> None:
-    """Each allowed MCP tool becomes a function whose name starts with the server's label. The tool can be looked up by
-    this name.
+    """Each allowed MCP tool becomes a function whose name starts with the server's label. The MCP tool can be looked up
+    by the function's name.
     """
     catalog = McpCatalog(())
     assert catalog.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]

@@ -83,7 +83,7 @@ async def test_trace_ids_are_passed_on(bad: McpConnection) -> None:
     indirect=["bad"],
 )
 async def test_failed_call_does_not_affect_the_next(bad: McpConnection, tool: str, words: str) -> None:
-    """A failed call is reported in time, without blocking the event loop, and the next call succeeds."""
+    """If a call fails, the error is reported soon and without blocking the event loop, and the next call succeeds."""
     await bad.tools()
     longest, last, is_over = 0.0, time.monotonic(), False
 

@@ -232,8 +232,8 @@ def test_turn_without_tools_has_spans(stage: Stage) -> None:
     ],
 )
 def test_span_names_only_the_api_path(stage: Stage, path: str, route: str) -> None:
-    """The name of a span contains only the part of the path that the API defines, because other parts can contain a
-    key.
+    """The name of a span contains only the part of the path that the API defines, because other parts can contain an
+    API key.
     """
     flow = stage.begin({"model": "m", "input": "hi", "messages": []}, path)
     stage.call("error", flow)
@@ -250,7 +250,7 @@ def test_other_requests_have_no_spans(stage: Stage, path: str) -> None:
 
 
 def test_resent_request_has_a_separate_span(stage: Stage) -> None:
-    """If a request is resent, each attempt has its own model span. The span of the first attempt has the backend's
+    """If a request is resent, each attempt has its own model span. The span of the first attempt contains the backend's
     error.
     """
     flow = stage.begin()

@@ -9,7 +9,7 @@ CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
 def test_text_is_split_into_prose_and_blocks() -> None:
     """The model's text is split into prose and call blocks. If the operator has configured a private tag, only blocks
-    with this tag count as calls.
+    with that tag count as calls.
     """
     mine = CALL.replace("tool_call", "mine")
     assert list(prose_and_blocks(f"a {CALL}{CALL} b")) == [("a ", False), (CALL, True), (CALL, True), (" b", False)]

@@ -117,7 +117,7 @@ def test_outcomes_are_counted(tctx):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_completion(tctx, name):
-    """mitmproxy completes the names of the commands. For their argument, it offers flow filters."""
+    """mitmproxy can complete the names of toolsim's commands, and offers flow filters as their argument."""
     command = tctx.master.commands.commands[name]
     assert command.help
     assert command.signature_help() == f"{name} flows -> data[][]"

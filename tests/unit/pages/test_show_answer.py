@@ -106,8 +106,8 @@ def test_empty_answer_suggests_a_remedy():
 
 
 def test_call_over_the_limit_is_shown_as_skipped():
-    """If an answer has more calls than the limit, the page shows a further valid call as skipped, not as failed. The
-    answer does not count as ended early.
+    """If an answer contains more calls than the limit allows, the page shows each valid call beyond the limit as
+    skipped, not as failed. The answer does not count as ended early.
     """
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))

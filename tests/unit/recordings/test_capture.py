@@ -189,7 +189,7 @@ def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_options_are_recorded_and_restored(mitm: Any, tmp_path: Path) -> None:
-    """A recording contains all options with values other than the defaults. A replay restores these values, except for
+    """A recording contains all options with values other than the defaults. A replay restores their values, except for
     options that the user has set.
     """
     mitm.options.update(toolsim_sentinel="act", toolsim_tool_allowlist=["!b", "!a"])

@@ -21,8 +21,8 @@ def test_command_line_of_the_proxy() -> None:
 
 
 def test_log_of_a_start_is_parsed() -> None:
-    """The port is read from mitmdump's log in either format. An error line raises an exception that contains this
-    line.
+    """The port is read from mitmdump's log in either format. An error line in the log raises an exception that contains
+    that line.
     """
     assert child.port("[07:00:00.000] Loading script") is None
     assert child.port("[07:00:00.000] HTTP(S) proxy listening at 127.0.0.1:4711.\n") == 4711

@@ -126,7 +126,7 @@ def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
     assert "3 failed, 9 passed" in output
     failed = {line.split()[1] for line in output.splitlines() if line.startswith("FAILED ")}
     assert failed == {"test_question.py::test_calls", "test_question.py::test_carefree", "test_manifest.py::test_same"}
-    # The message contains the closest recording and the difference, even if the client has ignored the error.
+    # The failure message names the closest recording and the difference, even if the client has ignored the error.
     place = (
         "No recorded exchange began with this request; the closest is chat-whole-one-call-0001.flow:\n"
         '  body.messages[0 user].content: got "ho", expected "hi"'

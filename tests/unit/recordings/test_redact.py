@@ -434,8 +434,8 @@ def test_secret_split_around_a_deep_event_is_hidden(opening: str, depth: int) ->
 
 
 def test_deep_body_is_dropped() -> None:
-    """A body that contains log probabilities and is nested too deeply to be parsed is dropped, because its tokens could
-    contain a secret in parts.
+    """A body that contains log probabilities and is nested too deeply to be parsed is dropped, because a secret could
+    be split across its tokens.
     """
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()

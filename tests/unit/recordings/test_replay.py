@@ -92,8 +92,8 @@ def test_secret_argument_causes_no_difference(tmp_path: Path, call: str, is_stre
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_invented_call_is_replayed_as_written(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
-    """In a replay, the model cannot be queried again about a call to an undeclared tool. Its answer is replayed as the
-    model wrote it.
+    """In a replay, the model cannot be queried again about a call to an undeclared tool. Therefore, the model's answer
+    is replayed as the model wrote it.
     """
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'

@@ -171,7 +171,7 @@ async def test_answers_can_be_delayed(model: ScriptedModel) -> None:
 
 
 def test_missing_answer_fails_the_test(model: ScriptedModel) -> None:
-    """If the script has no answer for a request, the request is refused, and the test fails with this reason, even if
+    """If the script has no answer for a request, the request is refused, and the test fails for that reason, even if
     the client ignores the error.
     """
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)

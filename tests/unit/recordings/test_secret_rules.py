@@ -27,6 +27,6 @@ def test_key_is_a_secret_name_only_in_a_url() -> None:
 
 
 def test_every_pattern_marks_its_secret() -> None:
-    """Each pattern has a unique name, and a group ``secret`` that contains the text to be masked."""
+    """Each pattern for secrets has a unique name, and a group named ``secret`` that contains the text to be masked."""
     assert all("secret" in pattern.groupindex for _, pattern in PATTERNS)
     assert len({name for name, _ in PATTERNS}) == len(PATTERNS)

@@ -111,7 +111,9 @@ def test_content_can_be_ignored(stage: Stage) -> None:
 
 
 def test_listener_answers_from_a_recording(stage: Stage) -> None:
-    """A request to toolsim's own listener is answered from a recording. If no recording matches, the status is 404."""
+    """A request to toolsim's own listener is answered from a recording. If no recording matches, the client receives a
+    404.
+    """
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
         assert stage.ask(flow).response is not None

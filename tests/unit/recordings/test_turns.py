@@ -86,7 +86,7 @@ def test_failed_tool_is_recognized(output: str, failed: bool) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_turns_are_classified(tmp_path: Path, stream: bool) -> None:
-    """A turn that follows a failed tool output has the kind "after an error". Otherwise, its kind depends on whether
+    """A turn that follows a failed tool output is of the kind "after an error". Otherwise, the kind depends on whether
     the answer contains a call.
     """
     made = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}

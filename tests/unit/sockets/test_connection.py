@@ -188,8 +188,8 @@ REFUSED = {
 
 @each("message", REFUSED.values(), REFUSED.keys())
 async def test_unread_errors_are_limited(message: bytes) -> None:
-    """Error messages that the client does not read are limited in size. Messages are processed until this limit is
-    reached.
+    """Error messages that the client has not read are limited in total size. Messages from the client are processed
+    until the limit is reached.
     """
     stage = Stage()
     stage.reads.clear()

@@ -92,7 +92,7 @@ def test_each_event_becomes_one_message(cuts: list[int], lane: str) -> None:
 
 
 def test_answer_cut_at_any_byte_has_ended() -> None:
-    """If the backend's stream breaks off after any byte, the answer has ended. It ends with an error, unless its last
+    """Regardless of where the backend's stream breaks off, the answer has ended. It ends with an error, unless its last
     event has already arrived.
     """
     data = stream_of("Hi")
@@ -236,8 +236,8 @@ def asked(recent: RecentTurns, **body: Any) -> dict[str, Any]:
 
 
 def test_continuation_contains_previous_turns() -> None:
-    """A request that continues a response contains all previous turns in order. Its answer contains the ID of that
-    response.
+    """A request that continues a response is sent with all previous turns in order. Its answer contains the ID of the
+    response that it continues.
     """
     recent, first, _ = remembering([CALL], input="Hello")
     recent, second, answer = remembering([HELLO], recent, input=[OUTPUT], previous_response_id=first)
@@ -251,7 +251,9 @@ def test_continuation_contains_previous_turns() -> None:
 
 @pytest.mark.parametrize("id", ["r\\1", "\\g<x>", 'r"', "\\"])
 def test_response_id_is_inserted_literally(id: str) -> None:
-    """The ID of the previous response is inserted literally, even if it looks like a regular-expression template."""
+    """The ID of the previous response is inserted into the answer literally, even if it looks like a regular-expression
+    template.
+    """
     _, messages = answered(stream_of(), SocketTurn(b"", previous=id))
     assert {message["response"]["previous_response_id"] for message in messages if "response" in message} == {id}
 

@@ -261,7 +261,7 @@ async def test_each_ping_of_a_reading_client_is_answered() -> None:
 
 
 async def test_messages_wait_for_a_client_that_does_not_read() -> None:
-    """If the client does not read, and several tasks send messages, only one message is buffered. The other tasks
+    """While a client is not reading, only one message is buffered, even if several tasks send messages. The other tasks
     wait.
     """
     async with opened() as ends:

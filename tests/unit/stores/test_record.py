@@ -44,7 +44,7 @@ async def test_closing_completes_operations_in_progress(opened: Opened) -> None:
 
 async def test_chain_is_read_from_its_beginning(opened: Opened) -> None:
     """A chain consists of a record and all records that it continues, oldest first. If one of them is missing, the
-    chain starts after it.
+    chain starts after the missing record.
     """
     async with opened(StoreLimits(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):

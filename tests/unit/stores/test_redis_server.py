@@ -36,8 +36,8 @@ async def test_two_proxies_share_a_server(redis_server: RedisServer) -> None:
 
 
 async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The age of a record is measured with the clock of the Redis server. Thus records remain valid for a proxy whose
-    own clock is wrong.
+    """The age of a record is measured with the clock of the Redis server. Therefore, records do not expire too early or
+    too late if a proxy's own clock is wrong.
     """
     bounds = StoreLimits(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)

@@ -80,8 +80,8 @@ async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, mo
 
 
 async def test_earlier_log_lines_are_not_the_exit_reason(serve: Serve, echo: str) -> None:
-    """Codex logs harmless warnings at startup. If it is killed later, the error does not present such a warning as the
-    reason.
+    """Codex logs harmless warnings at startup. If Codex is killed later, the error does not present such a warning as
+    the reason.
     """
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)

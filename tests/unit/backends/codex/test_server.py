@@ -37,7 +37,8 @@ async def test_failed_starts_are_retried_at_growing_intervals(
     async with asyncio.timeout(60):
         while len(times := [float(line) for line in count.read_text().split()]) < 3:
             await asyncio.sleep(0.05)
-    # Only the lower bounds of the intervals can be checked, because starting a process takes long on a busy machine.
+    # Only the lower bounds of the intervals can be checked, because starting a process can take a long time on a
+    # busy machine.
     delays = [server_module._MIN_DELAY * 2**number for number in range(2)]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert all(gap > 0.99 * delay for gap, delay in zip(gaps, delays, strict=False)), gaps
@@ -142,8 +143,8 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize(("version", "missing"), [("0.132.9", ""), ("0.20.1", ""), ("0.169.0", "account/read")])
 async def test_unusable_version_is_refused_with_advice_to_update(serve: Serve, version: str, missing: str) -> None:
-    """If Codex is too old or lacks a required method, requests fail with an error that contains its version and the
-    advice to update it.
+    """If Codex is too old or lacks a required method, requests fail with an error that contains Codex's version and
+    advises the user to update it.
     """
     server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))
     with pytest.raises(CodexUnavailable) as caught:

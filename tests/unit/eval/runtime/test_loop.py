@@ -56,7 +56,7 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_loop_runs_until_an_answer_without_calls() -> None:
-    """Calls run in order, and the model receives their results. When the model answers without a call, the text of this
+    """Calls run in order, and the model receives their results. When the model answers without a call, the text of that
     answer is the outcome.
     """
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
@@ -75,7 +75,7 @@ async def test_model_that_never_stops_is_stopped() -> None:
 
 
 async def test_duplicate_call_ids_do_not_mix_results() -> None:
-    """Each call has its own result, even if call IDs are missing or repeated."""
+    """Each call is matched with its own result, even if the model omits or repeats call IDs."""
     model = Model(calls('{"n": 1}', '{"n": 2}'), calls('{"n": 3}'), calls('{"n": 4}', '{"n": 5}', id=""), Answer("."))
     outcome = await run(model)
     assert results(outcome.messages) == {
