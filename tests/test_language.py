@@ -80,7 +80,7 @@ def test_few_sentences_are_long(page: str) -> None:
 
 
 def test_sentence_counting() -> None:
-    """The counted sentences do not include code, tables and headings. Each list item is a separate sentence."""
+    """Code, tables and headings do not count as sentences. Each list item is a separate sentence."""
     page = "# Head\n\nOne `a b c`. Two.\n\n| a table |\n|---|\n\n```sh\nSome code. More.\n```\n"
     page += "\n- three\n- four, see [a\n  link](x.md#y)\n"
     assert sentences(page) == ["One `code`.", "Two.", "three", "four, see a link"]

@@ -35,8 +35,8 @@ def of(ok: int, runs: int) -> str:
 
 
 def test_figures_by_model_and_method() -> None:
-    """Each row in the table of cases matches its model's report, including the interval. The last row for a model is
-    the sum of the model's rows.
+    """Each row in the table of cases matches its model's report, including the confidence interval. The last row for
+    a model is the sum of the model's rows.
     """
     report: dict[tuple[str, str], str] = {}
     sums: dict[str, list[int]] = {}

@@ -531,7 +531,7 @@ EXPLAINS = (
     "A neighbor can reach",
     "Check captures before you",
 )
-"""Beginnings of sentences that only introduce others, describe possibilities, or give advice."""
+"""Beginnings of sentences that only introduce other sentences, describe possibilities, or give advice."""
 
 KIB, MIB = 1024, 1024 * 1024
 SLICES = (round(time_slice.SLICE_SECONDS * 1000), round(time_slice.PAUSE_SECONDS * 1000))

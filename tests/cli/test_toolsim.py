@@ -130,7 +130,7 @@ def test_missing_codex(tmp_path: Path) -> None:
 
 
 def test_record_and_replay(tmp_path: Path) -> None:
-    """A recorded exchange replays without a difference."""
+    """A recorded exchange can be replayed with the same result."""
     folder = tmp_path / "flows"
     with running(tmp_path, "record", str(folder), "scripted") as (url, log), Line(url) as line:
         line.post("/v1/chat/completions", ASK)

@@ -1,4 +1,4 @@
-"""Tests without features that Windows lacks: Unix modules, signals, process groups and signal handlers.
+"""Tests of toolsim without the features that Windows lacks: Unix modules, signals, process groups and signal handlers.
 
 Windows is simulated (``support/windows/sitecustomize.py``): each command runs in a process without these features.
 """
@@ -75,7 +75,7 @@ def test_large_request_is_rewritten_in_a_worker(served: tuple[str, Path]) -> Non
 
 
 def test_recordings_replay(tmp_path: Path) -> None:
-    """Recordings replay without a difference."""
+    """The recordings in ``flows`` can be replayed with the same result."""
     done = python(tmp_path, "-m", "toolsim", "replay", "flows")
     assert (done.returncode, done.stdout.splitlines()[-1].endswith("none differ")) == (0, True), (
         done.stdout + done.stderr

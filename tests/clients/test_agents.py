@@ -21,7 +21,7 @@ from support.mitmdump import Mitmdump
 from support.programs import agent
 from support.text_backend import TextBackend, says
 
-# A run takes only seconds, but on a busy machine it takes half a minute to start the programs.
+# A run takes only a few seconds, but on a busy machine it takes half a minute to start the programs.
 PATIENCE = 150.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]

@@ -87,7 +87,7 @@ def run(client: anthropic.Anthropic, mode: str, prompt: str, strict: bool = Fals
 @every_case
 @every_mode
 def test_tool_loop(stage: Stage, mode: str, case: Case) -> None:
-    """Through the proxy, the client completes the tool loop of each case."""
+    """Through the proxy, the client completes the tool loop in each case."""
     with connect(stage) as client:
         stage.run_case(case, lambda prompt: run(client, mode, prompt, case.strict))
 

@@ -67,7 +67,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert re.search(rf"APIs +{api}\b", shown.stdout), shown
 
 
-# An agent program takes seconds per turn, so `make test` runs it only over chat completions.
+# An agent program takes several seconds per turn, so `make test` runs it only over chat completions.
 over_chat_first = pytest.mark.parametrize(
     "stage", parameters(APIS, lambda api: api != "chat"), indirect=True, ids=lambda api: f"over_{api}"
 )

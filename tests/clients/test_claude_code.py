@@ -22,7 +22,7 @@ from support.raw_backend import Answer, RawBackend
 from support.stub_model import Reply, StubModel
 from support.text_backend import Exchange, TextBackend, Turn, says
 
-# A run takes only seconds, but on a busy machine it takes half a minute to start the program.
+# A run takes only a few seconds, but on a busy machine it takes half a minute to start the program.
 PATIENCE = 150.0
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from support.processes import members
 from support.programs import AGENTS, NODE_CLIENTS, agent, codex
 from support.text_backend import Exchange, TextBackend, Turn, says
 
-# A run takes only seconds, but on a busy machine it takes half a minute to start the programs.
+# A run takes only a few seconds, but on a busy machine it takes half a minute to start the programs.
 PATIENCE = 150.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="signals of Unix")]
@@ -55,7 +55,7 @@ PROGRAMS = {
 def programs(*quick: str) -> pytest.MarkDecorator:
     """Return a parametrization with all programs.
 
-    `make test` runs only the programs in ``quick``, because each start takes seconds.
+    `make test` runs only the programs in ``quick``, because each start takes several seconds.
     """
     return pytest.mark.parametrize("name", parameters(PROGRAMS, lambda name: name not in quick))
 

@@ -44,7 +44,7 @@ def clients() -> Iterator[dict[str, NodeClient]]:
 @over_its_own_api
 @every_client
 def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str, case: Case) -> None:
-    """Through the proxy, the client completes the tool loop of each case."""
+    """Through the proxy, the client completes the tool loop in each case."""
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, api, mode, case.prompts, case.strict))
 

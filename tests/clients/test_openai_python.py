@@ -169,7 +169,7 @@ def test_tool_loop_over_the_other_api(stage: Stage, api: str, mode: str, case: C
 @every_mode
 @over_its_own_api
 def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """Through the proxy, the client completes the tool loop of each case."""
+    """Through the proxy, the client completes the tool loop in each case."""
     if (api, mode, case.calls) == ("chat", "helper", ()):
         pytest.skip("the chat helper takes strict tools only; beside them a call to an unknown tool is an error")
     with connect(stage.base_url) as client:

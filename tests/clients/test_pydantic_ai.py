@@ -96,7 +96,7 @@ async def run(
 @every_mode
 @over_its_own_api
 async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """Through the proxy, the client completes the tool loop of each case."""
+    """Through the proxy, the client completes the tool loop in each case."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, api, mode, case.prompts, case.strict))
 

@@ -50,7 +50,7 @@ def codex() -> str:
 
 @pytest.fixture
 async def stage(codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    """A stub model, Codex and a client. Codex uses the stub's minimal configuration."""
+    """A stub model, Codex and a client. In Codex's configuration, the stub is the only model."""
     stub = StubModel()
     await stub.start()
     home = tmp_path / "home"

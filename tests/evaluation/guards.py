@@ -29,7 +29,7 @@ TIGHT = (
     "toolsim_strict_policy=message",
     "toolsim_tool_allowlist=!facts_propose",
 )
-"""Addon options that no other scenario needs. A single proxy has all of them, so that the test takes only seconds."""
+"""Addon options that no other scenario needs. A single proxy has all of them, so that the test is fast."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Tests of the BFCL evaluation over HTTP: for each of its three methods, a server gives BFCL's correct answers."""
+"""Tests of the BFCL evaluation over HTTP: for each of its three methods, a server returns BFCL's correct answers."""
 
 from __future__ import annotations
 

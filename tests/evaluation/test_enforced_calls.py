@@ -44,7 +44,7 @@ class Outcome:
 
 
 def cases() -> Iterator[Case]:
-    """Yield three cases per question: one per API that requires any tool, and one that requires the last tool."""
+    """Yield three cases per question: one for each API where any tool is required, and one for the last tool."""
     data = json.loads(files("toolsim.eval").joinpath("questions.json").read_text())
     declared = {tool["name"]: tool for tool in data["tools"]}
     for index, asked in enumerate(data["questions"]):

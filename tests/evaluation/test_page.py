@@ -64,8 +64,11 @@ def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_screenshot_of_a_report(tmp_path: Path) -> None:
-    """Take a screenshot of the report in the folder TOOLSIM_SCREENSHOTS, or of a report on ``RUNS`` if it is not
-    set."""
+    """Take a screenshot of a report.
+
+    The report is in the folder that the variable TOOLSIM_SCREENSHOTS names or, if it is not set, is created from
+    ``RUNS``.
+    """
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:

@@ -1,4 +1,4 @@
-"""Tests for the recordings in flows/. Each replays however its bytes are split, and mitmdump can load it."""
+"""Tests for the recordings in flows/. Each can be replayed, however its bytes are split, and mitmdump can load it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_mitmdump_serves_recorded_answers() -> None:
 
 @every_file
 def test_pseudonymized_recording_replays(mitm: Any, tmp_path: Path, path: Path) -> None:
-    """A pseudonymized recording contains none of the original text, but still replays, and its report is unchanged."""
+    """A pseudonymized recording contains none of the original text. It can still be replayed, with the same report."""
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
     before = recorded(copy)

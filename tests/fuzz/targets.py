@@ -152,7 +152,7 @@ def marked_call(data: bytes, step: int) -> None:
 
 
 def native_call(data: bytes, step: int) -> None:
-    """Check that a structured call is repaired only to a valid call, and that announced values are not changed.
+    """Check that repairing a structured call makes it valid, and does not change values that the client already has.
 
     A NUL byte separates the call's name from its arguments.
     """

@@ -1,4 +1,4 @@
-"""Tool loops of client libraries that send only new items. The second question depends on the first."""
+"""Tool loops of client libraries that send only new items. In each loop, the second question depends on the first."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
-    """Run the loop with LangChain. Its ``use_previous_response_id`` sends only messages after the last answer."""
+    """Run the loop with LangChain. Due to ``use_previous_response_id``, LangChain sends only new messages."""
     import httpx2
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI

@@ -115,8 +115,8 @@ def test_turn_joins_conversation_when_complete(client: openai.OpenAI, backend: T
 
 
 def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Canceling an answer disconnects from the backend. Canceling the answer a second time, or retrieving it, returns
-    the same object.
+    """If an answer is canceled, the proxy disconnects from the backend. Canceling the answer a second time, or
+    retrieving it, returns the same object.
     """
     backend.play([NEVER])
     started = start(client, input="Count")
@@ -136,7 +136,7 @@ def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) 
 
 
 def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Deleting a running answer disconnects from the backend, and the answer is not found afterwards."""
+    """If a running answer is deleted, the proxy disconnects from the backend. The answer is not found afterwards."""
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: backend.exchanges and backend.exchanges[0].sent)

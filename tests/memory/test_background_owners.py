@@ -1,4 +1,4 @@
-"""Tests for background answers whose proxy is killed, stopped or full, or that a second proxy serves."""
+"""Tests for background answers whose proxy is killed, stopped or at its limit, or that a second proxy serves."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_proxy_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
 def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServer) -> None:
     """A second proxy can retrieve, stream, cancel and delete an answer that the first proxy is running.
 
-    Canceling or deleting the answer disconnects from the backend, and ends each stream.
+    If the answer is canceled or deleted, the connection to the backend is closed, and all streams of the answer end.
     """
     backend.play([NEVER, NEVER, says("Hello ", "there.")])
     with ExitStack() as stack:

@@ -73,7 +73,7 @@ def limited(folder: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A small file system if this machine allows mounts; otherwise, a file size limit."""
+    """A disk that can be filled: a small file system if this machine allows mounts; otherwise, a file size limit."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]

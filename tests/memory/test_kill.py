@@ -36,8 +36,8 @@ def answer(exchange: Exchange) -> Turn:
 
 
 class Talker:
-    """A client whose conversations continue across restarts of the proxy. ``received``: its completely received
-    answers.
+    """A client whose conversations continue across restarts of the proxy. ``received``: the answers that
+    arrived completely.
     """
 
     def __init__(self, number: int) -> None:

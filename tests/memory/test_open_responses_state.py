@@ -53,7 +53,7 @@ def retrieved(line: Line, id: str) -> dict[str, Any]:
 
 @both_modes
 def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) -> None:
-    """An answer can continue a previous answer, whose ID it contains. Both answers can be retrieved unchanged."""
+    """An answer can continue a previous answer, and contains its ID. Both answers can be retrieved unchanged."""
     backend.play([says("OK."), says("Papaya.")])
     first = ask(line, stream, input="The word is papaya.")
     second = ask(line, stream, input="Which word?", previous_response_id=first["id"])

@@ -80,7 +80,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
 
 
 def test_conversations_survive_restarts(tmp_path: Path) -> None:
-    """While one proxy and then Redis are killed and restarted, every conversation ends correctly."""
+    """Every conversation ends correctly, even if one proxy and then Redis are killed and restarted in the meantime."""
     port, *ports = (free_port() for _ in range(3))
     tally, redis = Tally(), RedisServer(append=True)
 

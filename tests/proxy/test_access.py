@@ -369,7 +369,7 @@ SECRET = b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.mark.parametrize("options", [{}, {"toolsim_backend": "scripted"}], ids=["plain", "builtin"])
 def test_upstream_option_forwards_other_traffic(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
-    """With ``toolsim_upstream``, requests to other hosts are forwarded as by mitmproxy without toolsim."""
+    """With ``toolsim_upstream``, requests to other hosts are forwarded as they would be without toolsim."""
     with Mitmdump(toolsim_upstream=backend.url, **options) as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)

@@ -25,7 +25,7 @@ TOOLS = [
 @pytest.mark.slow
 def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
     """The model receives the names of the tools, and then the catalog entry that it looks up. The client receives only
-    the call, and the recordings of all rounds can be replayed without differences.
+    the call, and the recordings of all rounds can be replayed with the same result.
 
     If a request has few tools, its catalog is complete from the start.
     """

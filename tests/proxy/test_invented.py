@@ -248,7 +248,7 @@ def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], 
 @pytest.mark.parametrize("stream", [False, True])
 def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: Path) -> None:
     """The report contains the name of the undeclared call. Both rounds are recorded, and the recordings can be replayed
-    without differences.
+    with the same result.
     """
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
@@ -278,8 +278,8 @@ def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: 
 
 @pytest.mark.slow
 def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path: Path) -> None:
-    """The recording of the first round contains only the answer up to the second round. It can be replayed without
-    differences.
+    """The recording of the first round contains only the answer up to the second round. It can be replayed with the
+    same result.
     """
     with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
@@ -317,7 +317,7 @@ def test_http2_streams_receive_text(stream: bool, proxy: Mitmdump, backend: Text
 
 @pytest.mark.slow
 def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend) -> None:
-    """If the client resets an HTTP/2 stream, only this stream and its second round end."""
+    """If the client resets an HTTP/2 stream, only that stream and its second round end."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])

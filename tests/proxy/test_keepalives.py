@@ -212,8 +212,8 @@ def test_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
 
 
 def test_refused_path_after_early_headers(impatient: Path) -> None:
-    """If the client has already received status 200, and the backend rejects the path, another API is tried. Its answer
-    continues the stream.
+    """If the client has already received status 200, and the backend rejects the path, another API is tried. The answer
+    over that API continues the stream.
     """
 
     async def slow_404(answer: Answer) -> None:

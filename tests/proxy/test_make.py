@@ -60,7 +60,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 
 def test_make_run_prints_working_commands(tmp_path: Path) -> None:
     """The two commands that ``make run`` prints work unchanged. The first returns a call, and the second returns text
-    about the output of this call.
+    about the output of that call.
     """
     with make_run(tmp_path) as (_, printed):
         store = tmp_path / "state/toolsim/answers.sqlite"

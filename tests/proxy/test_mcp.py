@@ -164,8 +164,8 @@ def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, 
 
 @pytest.mark.slow
 def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
-    """A request can name an MCP server on an allowed host, and contain a token that this server receives. Servers on
-    other hosts are refused.
+    """A request can name an MCP server on an allowed host, and contain a token for that server. Servers on other
+    hosts are refused.
     """
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
@@ -239,8 +239,8 @@ def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.slow
 def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request from a web page that is not listed is refused. Even if the page could not read the answer, the tools
-    would run.
+    """A request from a web page that is not listed is refused. Otherwise, the tools would run, even though the page
+    could not read the answer.
     """
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
@@ -352,8 +352,8 @@ def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: P
 
 @pytest.mark.slow
 def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Path) -> None:
-    """If the catalog contains only the names of tools, this includes MCP tools. The model looks a tool up before it
-    calls it.
+    """If the catalog contains only the names of tools, MCP tools are listed by name as well. The model looks a tool up
+    before it calls it.
     """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}

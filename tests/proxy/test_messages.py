@@ -116,8 +116,8 @@ def test_backend_receives_key_in_its_header() -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
 def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
-    """A Messages API backend does not receive tools that the operator has denied. A call in the model's text is
-    recognized.
+    """A Messages API backend does not receive tools that the operator has denied. A call that the model writes as
+    text is still recognized.
     """
 
     async def answers(answer: Answer) -> None:
@@ -245,7 +245,7 @@ def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) 
 
 def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
     """If a Messages API turn is ended early, its headers, log entry and metrics are correct. Its recording contains no
-    secrets and can be replayed without differences.
+    secrets and can be replayed with the same result.
     """
     call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
 

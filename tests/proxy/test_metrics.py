@@ -77,8 +77,8 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.parametrize("labels", ["", "model,tool"])
 def test_promtool_finds_no_problems(backend: TextBackend, labels: str) -> None:
-    """``promtool`` finds no problems in the metrics, before and after many turns. The metrics have the configured
-    labels.
+    """``promtool`` finds no problems in the metrics, before and after many turns. Series have the optional labels
+    only if they are enabled.
     """
     with Mitmdump(backend.url, toolsim_metrics_labels=labels) as proxy, Line(proxy.url) as line:
         before = scrape(line)

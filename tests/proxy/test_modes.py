@@ -82,7 +82,7 @@ JOINS = [
 def test_upstream_path_replaces_the_clients(
     base: str, asked: str, expected: str, backend: RawBackend, ask: Any
 ) -> None:
-    """The path of the upstream replaces the client's path up to the endpoint.
+    """The upstream's path replaces the part of the client's path before the endpoint (``/chat/completions``).
 
     If the upstream has no path, the client's path is kept.
     """

@@ -66,8 +66,8 @@ def test_overview_of_a_builtin_backend() -> None:
 
 
 def test_overview_of_a_real_backend() -> None:
-    """A separate backend server receives requests for ``/``. On the overview page, text from the backend and from
-    clients is escaped.
+    """If the backend is a separate server, it receives requests for ``/``. On the overview page, text from the backend
+    and from clients is escaped.
 
     The model list is requested only once.
     """

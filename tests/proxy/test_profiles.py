@@ -75,7 +75,7 @@ def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> N
 
 @pytest.mark.slow
 def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A profile can enable second opinions. Additional requests are then sent only for the models of this profile."""
+    """A profile can enable second opinions. Additional requests are then sent only for models that use it."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
 
@@ -116,7 +116,7 @@ def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
 
 @pytest.mark.slow
 def test_declared_call_form_is_recognized(backend: RawBackend, own: Path, ask: Any) -> None:
-    """The call form in a profile is recognized only in answers from the models of this profile. If the call form is
+    """The call form in a profile is recognized only in answers from models that use the profile. If the call form is
     invalid, the proxy does not start.
     """
     file = own / "toolsim" / "profiles" / "mine.toml"

@@ -116,7 +116,7 @@ def test_log_has_one_line_per_turn(backend: RawBackend, ask: Any) -> None:
 
 @pytest.mark.slow
 def test_log_has_one_line_per_round(backend: RawBackend, ask: Any) -> None:
-    """In the text log, an answer in several rounds causes one line for each round, and no lines about connections."""
+    """In the text log, an answer in several rounds produces one line for each round, and no lines about connections."""
     backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
     with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
         proxy.wait_for("is this an API")  # This startup line about the backend can be logged late.

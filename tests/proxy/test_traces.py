@@ -110,7 +110,7 @@ def names(spans: list[Received]) -> list[str]:
 
 
 def check(spans: list[Received], parent: str) -> None:
-    """Check that the spans form a single trace in which the client span is the parent of all others."""
+    """Check that the spans form a single trace in which the client span is the parent of all other spans."""
     assert {span.trace for span in spans} == {TRACE}
     assert [span.parent for span in spans] == [parent] + [spans[0].id] * (len(spans) - 1)
     assert all(span.began <= span.ended for span in spans)

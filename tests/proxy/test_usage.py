@@ -92,7 +92,7 @@ def test_backend_counts_pass_unchanged(pair: tuple[TextBackend, Mitmdump]) -> No
 
 @pytest.mark.parametrize("client", APIS)
 def test_counts_of_rounds_are_summed(client: ApiName) -> None:
-    """If an answer takes two rounds, its token counts are the sums of both rounds."""
+    """If an answer takes two rounds, its token counts are the sums over both rounds."""
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with (
         TextBackend(apis=["chat"]) as backend,

@@ -1,4 +1,4 @@
-"""The response times of a client at a proxy with MCP, a store and rounds, while another client attacks the proxy.
+"""The response times of a client of a proxy with MCP, a store and rounds, while another client attacks the proxy.
 
 The good client has several concurrent conversations, each of which sends large requests or three kinds of small
 requests: one whose answer is stored, one that continues that answer, and one that leads to a call to a local MCP

@@ -9,7 +9,7 @@ ESCAPING = (
     "import os, signal, time\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "os.setsid()\n"
-    # The parent exits before a supervisor could list its children.
+    # The parent exits before a supervisor can list its children.
     "if os.fork(): os._exit(0)\n"
     "print(os.getpid(), file=open(os.environ['PIDS'], 'a'), flush=True)\n"
     "time.sleep(600)\n"

@@ -93,7 +93,7 @@ class StubModel:
         await self._server.close_all_connections()
 
     def write_config(self, home: Path, more: str = "") -> None:
-        """Turn ``home`` into a CODEX_HOME in which this stub is the model."""
+        """Write a configuration file to the CODEX_HOME folder ``home``, in which this stub is the model."""
         home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(CONFIG.format(port=self.port, more=more))
 

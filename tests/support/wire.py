@@ -3,8 +3,8 @@
 This module deliberately shares no code with toolsim, because otherwise toolsim would read its own output in tests. An
 answer is built step by step. Each step returns its frames, so that a server can pace them, and ``whole`` returns the
 same answer as one document. Chat frames are ASCII with escapes, as Python servers write them. Responses frames are
-UTF-8, as OpenAI writes them. So tests split both encodings. The format is OpenAI's. The reader tests cover the faults
-of other backends.
+UTF-8, as OpenAI writes them. So the tests split frames in both encodings. The format is OpenAI's. The reader tests
+cover the faults of other backends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Configures agent programs to use toolsim, with environment variables and flags, but never with files.
 
 For each program, a function takes an endpoint and the user's arguments, and returns the settings. The user's arguments
-follow the arguments in the settings, and thus override them. If the user's arguments name a model, this model is used.
+follow the arguments in the settings, and thus override them. If the user's arguments name a model, that model is used.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Tally:
 
     @property
     def codes(self) -> list[str]:
-        """The entries without tool names. An entry for a call is only a tool name, so it remains unchanged."""
+        """The code of each entry, without a tool name. Entries for calls have no code, so they remain unchanged."""
         return list(self.entries) if self.key == "calls" else [code_of(counted) for counted in self.entries]
 
     @property

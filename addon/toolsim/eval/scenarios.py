@@ -111,7 +111,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""Maximum size of arguments, in bytes. long_arguments_guard requests a longer text, but one sentence is shorter."""
+"""Maximum size of tool arguments, in bytes. TOO_LONG exceeds this limit, but its first sentence does not."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:

@@ -105,7 +105,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 
 def _reader_for(frame: ServerSentEvent) -> Reader | None:
-    """Return a reader for the API of a stream's first event, or None if the event does not reveal the API."""
+    """Detect the API of a stream by its first event. Return a reader for that API, or None if the API is unclear."""
     chunk = parse_object(frame.data.encode())
     api = api_of_event(frame.event, chunk) if chunk is not None else None
     return api.reader() if api else None

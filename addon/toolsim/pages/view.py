@@ -132,7 +132,7 @@ class PromptView(Contentview):
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
-        """Return a request's prompt, or the model's text in an answer."""
+        """Return the prompt if the message is a request, or the model's text if it is an answer."""
         from toolsim.pages.show_prompt import show_prompt, show_words
 
         flow = metadata.flow

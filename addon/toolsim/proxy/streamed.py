@@ -196,11 +196,11 @@ class StreamedAnswer:
         return self._recorder.pass_on(self._rewriter.fail(error))
 
     def follow(self, content_type: str) -> None:
-        """Prepare to read a backend's answer of this content type. The client's answer has already started."""
+        """Prepare to read a backend's answer of this content type. The answer to the client has already started."""
         self._rewriter.follow(content_type)
 
     def replan(self, plan: Plan) -> None:
-        """Prepare to read the answer to a replacement request. The client's answer has already started."""
+        """Prepare to read the answer to a replacement request. The answer to the client has already started."""
         self._rewriter = self._rewriter.replanned(plan)
 
     def crash(self, error: ApiError) -> list[bytes] | None:

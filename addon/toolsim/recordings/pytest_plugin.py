@@ -271,7 +271,7 @@ def _pattern(name: str) -> str:
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Return copies of recordings that also contain the patterns of ignored text."""
+    """Copy recordings, add the patterns of text to ignore to each copied flow, and return the paths of the copies."""
     from hashlib import sha256
 
     # Only mitmproxy.io is imported. Importing mitmproxy's addons causes warnings, which a test suite might turn into

@@ -175,7 +175,7 @@ def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[A
             for position, item in enumerate(value):
                 index = item.get("index", position) if isinstance(item, dict) else position
                 if isinstance(item, dict) and "logprob" in item and place[-1:] != ("top_logprobs",):
-                    index = 0  # Consecutive tokens are fragments of one text, so they have the same place.
+                    index = 0  # Consecutive tokens are parts of one text, so they share one index.
                 yield from pieces_of(item, (*place, index if isinstance(index, int) else position))
 
 

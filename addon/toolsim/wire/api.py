@@ -227,11 +227,11 @@ class Api(ABC):
 
     @abstractmethod
     def append_reply(self, body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-        """Return a client's body with an additional turn: the model's text ``words`` ("" for none) and a reply."""
+        """Return the request body with an additional turn: the model's text ``words`` ("" for none) and a reply."""
 
     @abstractmethod
     def append_tool_results(self, body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-        """Return a client's body with an additional turn: the model's text ``words``, its calls and their outputs."""
+        """Return the request body with an additional turn: the model's text ``words``, its calls and their outputs."""
 
     @abstractmethod
     def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
-"""Timeout for listing the models, in seconds. A Codex app-server takes seconds to start."""
+"""Timeout for listing the models, in seconds. A Codex app-server takes several seconds to start."""
 _PAUSE = 0.1
 _DAY_SECONDS = 24 * 3600
 _MAX_SHOWN = 6
@@ -124,9 +124,10 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
 
 
 async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settings) -> Sequence[str] | str:
-    """Describe the problem with a base URL that has no list of models, and suggest another URL if possible.
+    """Check why a base URL has no list of models.
 
-    If the base URL has an API despite the missing list, return an empty list of models.
+    If the base URL has an API that lacks such a list, return an empty list. Otherwise, return a description of the
+    problem, which suggests another URL if possible.
     """
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")

@@ -11,8 +11,8 @@ from toolsim.core.events import Usage
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import count, mapping
 
-# The only error code of a failed response after which no client retries. Clients should retry after a broken stream,
-# but not after a model has violated a tool's schema.
+# With any other error code, some clients retry a failed response. A retry makes sense after a broken stream, but not
+# after a model has violated a tool's schema.
 _FINAL_CODE = "invalid_prompt"
 # Error codes that the API's schema allows, and further codes that Codex supports.
 _CODES = frozenset(
