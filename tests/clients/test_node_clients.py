@@ -64,7 +64,7 @@ def test_tool_loop_over_messages(
     stage: Stage, clients: dict[str, NodeClient], script: str, mode: str, case: Case
 ) -> None:
     """The client completes the tool loop over the Messages API. No test without the addon is possible, because the test
-    backend does not have this API.
+    backend does not have that API.
     """
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, "messages", mode, case.prompts, case.strict))

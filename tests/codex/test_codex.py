@@ -328,7 +328,7 @@ async def test_truncated_answer_is_incomplete(stage: Any, pieces: list[str], fin
 
 @pytest.mark.parametrize("model", ["stub-1", "gpt-5.5"])
 async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> None:
-    """Codex never summarizes a long conversation: either the request fails, or the model receives all of it."""
+    """Codex never summarizes a long conversation: either the request fails, or the model receives all its messages."""
     prompt = [
         {"role": "user", "content": "word " * 300_000},
         {"role": "assistant", "content": "I see."},

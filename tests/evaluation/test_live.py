@@ -224,7 +224,7 @@ def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: A
             assert f"interrupted: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
         arguments = ("--resume",)
     assert evaluate(tmp_path / "a", "--resume").returncode == 0
-    # Each interruption may cause at most one question to be asked again.
+    # After each interruption, at most one question may be asked again.
     assert 40 <= server.asked["slow"] <= 40 + len(interruptions)
     for name in ("overall", "planned", "failures", "tools", "chat"):
         assert report(tmp_path / "a")[name] == uninterrupted[name]

@@ -256,7 +256,7 @@ def test_http2_client_connection_stays_open(backend: RawBackend, proxy: Mitmdump
 
 
 def test_http2_backend_connection_stays_open(h2_backend: H2Backend, ask: Any) -> None:
-    """If the backend uses HTTP/2, only the stream of the turn that has ended is reset, and the connection to the
+    """If a turn is ended early and the backend uses HTTP/2, only the turn's stream is reset. The connection to the
     backend stays open.
 
     mitmproxy uses HTTP/2 with a backend only if the client uses HTTP/2 as well.

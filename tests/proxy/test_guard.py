@@ -1,6 +1,4 @@
-"""Tests for exceptions in the hooks of another script. In this case, toolsim passes on no data that it has not
-checked.
-"""
+"""Tests that toolsim passes on no unchecked data if a hook of another script raises an exception."""
 
 from __future__ import annotations
 

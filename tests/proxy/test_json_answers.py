@@ -145,7 +145,7 @@ def test_compliant_answer_passes_byte_for_byte(
 def test_failure_to_comply_is_remembered(
     api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If a model has ignored the required format, later prompts for this model contain the requirement as text."""
+    """If a model has ignored the required format, later prompts for that model contain the requirement as text."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
         reply = post(proxies[api], api, body(api, name, stream=stream))

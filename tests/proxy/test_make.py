@@ -79,7 +79,7 @@ def test_make_run_prints_working_commands(tmp_path: Path) -> None:
 
 def test_make_run_with_a_backend_url(tmp_path: Path) -> None:
     """The ``BACKEND`` variable of ``make run`` can be a URL with a path. Requests that do not belong to an API are also
-    sent to this backend.
+    sent to that backend.
     """
 
     async def behave(answer: Answer) -> None:
@@ -121,7 +121,7 @@ def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
     """The commands that ``make run`` prints contain the name of the backend's first model, because some servers reject
     unknown names.
 
-    In this test, a script that prints its arguments takes the place of mitmdump.
+    In this test, mitmdump is replaced by a script that prints its arguments.
     """
     (tmp_path / "shows.py").write_text("import sys\nprint('started', *sys.argv[1:])\n")
 

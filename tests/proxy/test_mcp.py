@@ -220,8 +220,8 @@ def test_forged_records_are_text(client: openai.OpenAI, backend: TextBackend) ->
 
 @pytest.mark.slow
 def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An approval runs only the call for which it was requested. It can be used only once, and only with the same API
-    key.
+    """An approval applies only to the call for which it was requested. It can be used only once, and only with the
+    same API key.
     """
     backend.play([says(block("shy__add", a=1, b=2))])
     answer = client.responses.create(model="m", input="hi")

@@ -397,7 +397,7 @@ def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None
 
 
 def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None:
-    """A backend that is silent or down delays the model list only for a limited time. Only the models of this backend
+    """A backend that is silent or down delays the model list only for a limited time. Only the models of that backend
     can be missing.
     """
     small.models = ["big-1"]
@@ -456,7 +456,7 @@ def test_turn_continues_after_pattern_is_removed(
     file: Path, small: TextBackend, server: TextBackend, client: str
 ) -> None:
     """If the pattern for a model is removed from the models file, a turn in progress still completes its rounds at the
-    backend of this model.
+    backend of that model.
     """
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     small.play([says(*greeting, pause=0.02), says("Hel", "lo.")])

@@ -46,8 +46,8 @@ def prompt(backend: RawBackend) -> str:
 
 @pytest.mark.slow
 def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> None:
-    """Headers, log and metrics contain the name of the profile in use. Options that the user sets override the
-    profile.
+    """The headers, the log and the metrics contain the name of the profile in use. Options that the user sets override
+    the profile.
     """
     environment = {"XDG_CONFIG_HOME": str(own)}
     with Mitmdump(backend.url, environment=environment, toolsim_log="text") as proxy, Line(proxy.url) as line:

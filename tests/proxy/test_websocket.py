@@ -157,7 +157,7 @@ def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
 
 
 def test_undeclared_call_becomes_text(client: Client, backend: TextBackend) -> None:
-    """If the model calls an undeclared tool, text replaces the call, and later prompts contain only this text."""
+    """If the model calls an undeclared tool, text replaces the call, and later prompts contain only that text."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hel", "lo!"), says("Fine.")])
     first = client.ask("Hi!", tools=[TOOL])
     assert words(first) == "Hello!"
