@@ -48,7 +48,7 @@ ELSEWHERE = {
     # Programs that the client tests install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""Commands that are not run here, each with the test that runs it or achieves the same effect."""
+"""Commands that are not run here, each with the test that runs it or an equivalent."""
 
 LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}
 """The languages of all code blocks; only ``sh`` blocks contain commands."""

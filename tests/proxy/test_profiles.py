@@ -75,7 +75,7 @@ def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> N
 
 @pytest.mark.slow
 def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: Any) -> None:
-    """A profile can enable second opinions. Additional requests are then sent only for models that use it."""
+    """A profile can enable second opinions. Only models that use the profile cause additional requests."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
 

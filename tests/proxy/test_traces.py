@@ -312,8 +312,8 @@ def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpRecei
 
 @pytest.mark.parametrize("drain", [0, 5])
 def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """After SIGTERM, all pending spans are sent. Open spans end with the drain. Without a drain, they end with the
-    proxy.
+    """After SIGTERM, all pending spans are sent. Spans that are still open end when the drain ends or, without a drain,
+    when the proxy exits.
     """
     backend.play([says("Well, ", *["and "] * 10, pause=0.05), says("No.")])
     later = collector.environment | {"OTEL_BSP_SCHEDULE_DELAY": "3600000"}

@@ -3,8 +3,8 @@
     python -m soak.restart --clients 50 --seconds 10            # a rolling restart
     python -m soak.restart --clients 50 --seconds 10 --kill     # kills the proxies instead of stopping them
 
-Each client runs a series of turns, whose answers are streams of ``--seconds``. The model numbers the parts of its
-answer, so that a missing part is detected.
+Each client runs a series of turns, whose answers are streams that last ``--seconds``. The model numbers the parts
+of its answer, so that a missing part is detected.
 """
 
 from __future__ import annotations
