@@ -84,6 +84,7 @@ def _all() -> list[Scenario]:
                 Scenario(f"{api} {kind}, key", *ask(stream=stream, store=False), "locked", _WITH_KEY),
                 Scenario(f"{api} {kind}, no key", *ask(stream=stream), "locked", is_admitted=False),
                 Scenario(f"{api} {kind}, stored", *ask(stream=stream, store=True), is_continued=api == "responses"),
+                Scenario(f"{api} {kind}, rounds", *ask(stream=stream, store=False), "rounds"),
             ]
     return found
 

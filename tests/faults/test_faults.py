@@ -25,6 +25,10 @@ OUTERMOST = (
     "addon.py:ToolSim.response:",
     "guard.py:Clearance.http_connect:",
     "guard.py:Clearance.server_connected:",
+    "internal_flow.py:FlowHandler.log:",
+    "internal_flow.py:FlowHandler.drain_writers:",
+    "internal_flow.py:_OwnClient._handle_event:",
+    "rounds/server.py:_Answers.answer:",
 )
 
 

@@ -23,6 +23,12 @@ Outcome = Literal["right", "error", "closed", "forwarded raw", "hung", "wrong co
 ALLOWED: tuple[Outcome, ...] = ("right", "error", "closed")
 HUNG_SECONDS = float(os.environ.get("HUNG_SECONDS", "10"))
 SETTLE_SECONDS = 3.0
+PROXIES: dict[str, dict[str, Any]] = {
+    "open": {},
+    "locked": {"toolsim_api_key": KEY},
+    # Answers pass through the runner, which could request another round.
+    "rounds": {"toolsim_retry": 1},
+}
 ERRORS = ("RuntimeError", "KeyError", "MemoryError", "RecursionError")
 
 _INJECTION = Path(__file__).parent / "injection.py"
@@ -198,7 +204,7 @@ def world(folder: Path) -> Iterator[World]:
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(RawBackend())
         proxies = {}
-        for name, options in {"open": {}, "locked": {"toolsim_api_key": KEY}}.items():
+        for name, options in PROXIES.items():
             port = free_port()
             proxy = stack.enter_context(
                 Mitmdump(

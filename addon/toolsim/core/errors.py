@@ -26,6 +26,10 @@ class ApiError:
         return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
 
 
+FAILED = ApiError("toolsim failed to handle this request; see its log for the reason.", code="internal_error")
+"""The error for an exception in toolsim."""
+
+
 class BadRequest(Exception):
     """Raised if a client's request cannot be served. ``error`` contains the reason and, in ``param``, the path of the
     invalid parameter.

@@ -26,12 +26,9 @@ from mitmproxy.connection import Server
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from toolsim.core.errors import ApiError
 from toolsim.proxy.reporting.metrics import Family
 
 logger = logging.getLogger(__name__)
-
-FAILED = ApiError("toolsim failed to handle this request; see its log for the reason.", code="internal_error")
 
 _FOLDER = str(Path(__file__).parents[1])
 

@@ -163,7 +163,7 @@ class Rounds:
 
     async def _ask(self, origin: RoundSource, owner: str, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Run one round and yield its events. If the generator is closed early, abort the round."""
-        arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
+        arrived: asyncio.Queue[ClientEvent | Retry | asyncio.Task[None]] = asyncio.Queue()
         load = Load()
 
         def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
@@ -184,13 +184,18 @@ class Rounds:
             listen,
             round_.is_side_request,
         )
-        handler = FlowHandler(flow, ctx.options, "round", owner)
-        task = spawn(handler.run(), self._tasks)
-        task.add_done_callback(lambda _: arrived.put_nowait(None))
-        task.add_done_callback(lambda _: _ASKED.pop(flow.id, None))
+        try:
+            handler = FlowHandler(flow, ctx.options, "round", owner)
+            task = spawn(handler.run(), self._tasks)
+        except Exception:
+            del _ASKED[flow.id]
+            raise
+        # Only the standard library handles the end of the task, because an exception there would be lost.
+        task.add_done_callback(partial(_ASKED.pop, flow.id))
+        task.add_done_callback(arrived.put_nowait)
         is_over = False
         try:
-            while (event := await arrived.get()) is not None:
+            while not isinstance(event := await arrived.get(), asyncio.Task):
                 load.remove()
                 if arrived.empty():
                     handler.reading.set()

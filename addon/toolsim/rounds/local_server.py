@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +52,13 @@ class StreamHandler(RequestHandler):
             # log a canceled handler as an error, and would complete the answer of a handler that simply returns.
             if not self._task.cancelled():
                 raise
+            self.detach().close()
+        except Exception:
+            # Tornado sends an error if the headers have not been sent. If they have been sent, it would complete the
+            # answer, so the connection is closed, and the client sees that the answer is incomplete.
+            if not self._headers_written:
+                raise
+            self.log_exception(*sys.exc_info())
             self.detach().close()
         finally:
             self.running.discard(self._task)

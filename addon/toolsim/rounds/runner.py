@@ -126,6 +126,7 @@ async def with_keepalives[Event](
     load = Load()
     changed, taken = asyncio.Event(), asyncio.Event()
     taken.set()
+    pace = TimeSlice()
 
     async def follow() -> None:
         async with aclosing(events):
@@ -144,7 +145,6 @@ async def with_keepalives[Event](
     following.add_done_callback(wake)
     if ending is not None:
         ending.add_done_callback(wake)
-    pace = TimeSlice()
     patience = seconds if first is None else first
     try:
         while True:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 
 from tornado.iostream import StreamClosedError
 
-from toolsim.core.errors import ApiError
+from toolsim.core.errors import FAILED, ApiError
 from toolsim.core.events import FIRST_KEEPALIVE_FACTOR, ClientEvent, Ended, Failed, KeepAlive
 from toolsim.core.time_slice import TimeSlice
 from toolsim.rounds.local_server import LocalServer, StreamHandler
@@ -114,7 +115,7 @@ class _Answers(StreamHandler):
         writer, stream = job.api.writer(job.form), job.form.stream
         has_started = False
         outcome: ApiError | bool = True
-        async for event in events:
+        async for event in self._failing(events):
             if isinstance(event, Refused):
                 if not has_started:
                     self._finish(event.status, event.headers, event.body)
@@ -147,6 +148,17 @@ class _Answers(StreamHandler):
             self._finish(writer.error.status, json, writer.whole())
         else:
             self._finish(200, json, with_outcome(writer.whole(), outcome, stream=False))
+
+    async def _failing(self, events: AsyncGenerator[ClientEvent | Refused]) -> AsyncGenerator[ClientEvent | Refused]:
+        """Yield the events. If an exception occurs after the headers have been sent, the last event is an error."""
+        try:
+            async for event in events:
+                yield event
+        except Exception:
+            if not self._headers_written:
+                raise
+            self.log_exception(*sys.exc_info())
+            yield Failed(FAILED)
 
     def _finish(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.set_status(status)

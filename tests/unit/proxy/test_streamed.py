@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 from support.wire import DONE, chat_frame
+from toolsim.core.errors import FAILED
 from toolsim.core.plan import AnswerForm, Plan, Tool
 from toolsim.core.report import Report
-from toolsim.proxy.guard import FAILED
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
 from toolsim.proxy.streamed import StreamedAnswer

@@ -190,6 +190,53 @@ async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
     assert "response.failed" in answer.text
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_exception_ends_the_answer_with_an_error(
+    server: RunnerServer, caplog: pytest.LogCaptureFixture, has_begun: bool, stream: bool
+) -> None:
+    """If toolsim raises an exception during an answer, the client receives an HTTP error or, after the headers of a
+    stream, an error event. The exception is logged.
+    """
+
+    class Broken(Round1):
+        async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
+            if has_begun:
+                yield Opened()
+                yield TextDelta("Hello")
+                await asyncio.sleep(server.keepalive)
+            raise ZeroDivisionError
+
+    answer = await post(server, job(Broken(), RESPONSES, stream=stream))
+    if stream and has_begun:
+        assert answer.status_code == 200
+        assert "response.failed" in answer.text
+        assert "response.completed" not in answer.text
+    else:
+        assert answer.status_code == 500
+        assert answer.json()["error"]["type"] == "server_error"
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_exception_while_writing_cuts_the_answer(server: RunnerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an event cannot be written after the headers have been sent, the connection is closed, so that the answer does
+    not appear complete.
+    """
+    writer_of = type(RESPONSES).writer
+
+    def broken(api: Any, form: AnswerForm) -> Any:
+        writer = writer_of(api, form)
+        write = writer.write
+        monkeypatch.setattr(
+            writer, "write", lambda event: write(event) if not isinstance(event, Ended) else [][0], raising=False
+        )
+        return writer
+
+    monkeypatch.setattr(type(RESPONSES), "writer", broken)
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+        await post(server, job(Round1(*WORDS), RESPONSES))
+
+
 async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
     """When the server stops, a running job ends, and the connection to its client is closed."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))

@@ -17,8 +17,8 @@ Relies on these internals of mitmproxy 12.2:
 
 1. Layers yield commands, including hooks. A stream's generator is resumed when the hook that it yielded has completed.
 2. ``ConnectionHandler.server_event`` logs exceptions with the logger ``mitmproxy.proxy.server``, and ``AddonManager``
-   logs exceptions in hooks with ``mitmproxy.addonmanager``. Both include the traceback, and a filter can still change
-   the record.
+   logs exceptions in hooks with ``mitmproxy.addonmanager``. Tornado, which runs the internal servers, logs exceptions
+   in its handlers with ``tornado.application``. All include the traceback, and a filter can still change the record.
 3. ``HttpLayer.command_sources`` maps each command to the stream that receives its completion.
 4. On a ``ResponseProtocolError``, an HTTP/1 client is sent a 502 if no headers were sent, and its connection is closed.
 5. ``NextLayer`` stores its events until it knows the next layer. After an exception, it would pass all of them on
@@ -33,6 +33,7 @@ import traceback
 from types import TracebackType
 from typing import Any, ClassVar, override
 
+from mitmproxy.addons.clientplayback import ReplayHandler
 from mitmproxy.flow import Error
 from mitmproxy.http import Response
 from mitmproxy.proxy.commands import CloseConnection, Command, RequestWakeup, StartHook
@@ -58,10 +59,11 @@ from mitmproxy.proxy.layers.http._hooks import (
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.proxy.server import ConnectionHandler
 
+from toolsim.core.errors import FAILED
 from toolsim.core.tasks import spawn
 from toolsim.proxy.api_format import convert
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.guard import FAILED, Guard
+from toolsim.proxy.guard import Guard
 from toolsim.proxy.mitmproxy12.exchange_stream import ExchangeStream
 from toolsim.proxy.mitmproxy12.fallback_resend import ToolsimResendHook
 from toolsim.proxy.mitmproxy12.response_pump import ToolsimAskHook, ToolsimStoreHook
@@ -79,7 +81,7 @@ CHECKED: tuple[type[StartHook], ...] = (
 )
 """The hooks after which data is forwarded only if all addons have handled the hook (see ``Guard``)."""
 
-_SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
+_SERVER, _HOOKS, _HANDLERS = "mitmproxy.proxy.server", "mitmproxy.addonmanager", "tornado.application"
 _CONTINUE = 100
 
 
@@ -258,7 +260,7 @@ class GuardedStream(ExchangeStream):
 
 
 class Net(logging.Filter):
-    """Replaces mitmproxy's log messages about exceptions in toolsim, and ends the streams that have lost an event.
+    """Replaces log messages about exceptions in toolsim, and ends the streams that have lost an event.
 
     The new message names the function in which the exception was raised.
     """
@@ -269,13 +271,13 @@ class Net(logging.Filter):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def install(self) -> None:
-        """Start filtering mitmproxy's log."""
-        for name in (_SERVER, _HOOKS):
+        """Start filtering the logs of mitmproxy and tornado."""
+        for name in (_SERVER, _HOOKS, _HANDLERS):
             logging.getLogger(name).addFilter(self)
 
     def uninstall(self) -> None:
-        """Stop filtering mitmproxy's log."""
-        for name in (_SERVER, _HOOKS):
+        """Stop filtering the logs of mitmproxy and tornado."""
+        for name in (_SERVER, _HOOKS, _HANDLERS):
             logging.getLogger(name).removeFilter(self)
 
     @override
@@ -333,3 +335,5 @@ async def _end(handler: ConnectionHandler, streams: list[GuardedStream]) -> None
             return
     if handler.client in handler.transports:
         handler.close_connection(handler.client)
+    elif isinstance(handler, ReplayHandler):  # An internal flow has no connection to a client.
+        handler.done.set()

@@ -49,6 +49,9 @@ _connections = logging.getLogger("mitmproxy.proxy.server")
 LARGE_BYTES = 4096
 """Number of bytes after which a flow waits for its turn before it reads more."""
 
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of whether an exception in toolsim has ended the task of a connection."""
+
 LEAVE_SECONDS = 1.0
 """Maximum time, in seconds, to wait until an aborted flow has ended. After that time, it is canceled."""
 
@@ -85,6 +88,7 @@ class FlowHandler(ReplayHandler):
         super().__init__(flow, options)
         self._name = name
         self._owner = owner
+        self._reported: set[asyncio.Task[Any]] = set()  # The failed tasks that have been logged.
         self._read_bytes = 0  # The number of bytes that were read since the last turn.
         self.reading = asyncio.Event()
         """An event that is cleared while the consumer of the answer is too slow. Meanwhile, no data is read."""
@@ -100,10 +104,23 @@ class FlowHandler(ReplayHandler):
         try:
             await TURNS.wait(self._owner)
             if self.client.connected:  # The flow might have been left meanwhile.
-                await self.replay()
+                replaying = asyncio.create_task(self.replay())
+                while not (await asyncio.wait([replaying], timeout=CHECK_SECONDS))[0]:
+                    self._report_failures()
+                await replaying
         finally:
             for timer in list(self.wakeup_timer):
                 timer.cancel()
+
+    def _report_failures(self) -> None:
+        """Log the exceptions that ended tasks of connections. ``Net`` (``guarded.py``) then ends the flow."""
+        for transport in list(self.transports.values()):
+            task = transport.handler
+            if task is None or not task.done() or task.cancelled() or task in self._reported:
+                continue
+            if (problem := task.exception()) is not None:
+                self._reported.add(task)
+                _connections.error("a connection failed: %r", problem, exc_info=problem)
 
     @override
     async def server_event(self, event: Event) -> None:
