@@ -191,9 +191,9 @@ async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("has_begun", [True, False])
+@pytest.mark.parametrize("has_started", [True, False])
 async def test_exception_ends_the_answer_with_an_error(
-    server: RunnerServer, caplog: pytest.LogCaptureFixture, has_begun: bool, stream: bool
+    server: RunnerServer, caplog: pytest.LogCaptureFixture, has_started: bool, stream: bool
 ) -> None:
     """If toolsim raises an exception during an answer, the client receives an HTTP error or, after the headers of a
     stream, an error event. The exception is logged.
@@ -201,14 +201,14 @@ async def test_exception_ends_the_answer_with_an_error(
 
     class Broken(Round1):
         async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
-            if has_begun:
+            if has_started:
                 yield Opened()
                 yield TextDelta("Hello")
                 await asyncio.sleep(server.keepalive)
             raise ZeroDivisionError
 
     answer = await post(server, job(Broken(), RESPONSES, stream=stream))
-    if stream and has_begun:
+    if stream and has_started:
         assert answer.status_code == 200
         assert "response.failed" in answer.text
         assert "response.completed" not in answer.text
@@ -248,17 +248,17 @@ async def test_stop_ends_running_jobs(server: RunnerServer) -> None:
     assert round_.stopped.is_set()
 
 
-@pytest.mark.parametrize("has_begun", [False, True])
-async def test_ended_job_reports_the_reason(server: RunnerServer, has_begun: bool) -> None:
+@pytest.mark.parametrize("has_started", [False, True])
+async def test_ended_job_reports_the_reason(server: RunnerServer, has_started: bool) -> None:
     """If a running job is ended with an error, the client receives the error as an HTTP error, or as an event if its
     stream has already started.
     """
-    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
+    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_started else Round1(TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
     await asyncio.wait_for(round_.stalls.wait(), 5)
     server.end(ApiError("It is late.", code="late", status=503, retry_after=1))
     answer = await asyncio.wait_for(asked, 5)
-    assert (answer.status_code, answer.headers.get("retry-after")) == ((200, None) if has_begun else (503, "1"))
+    assert (answer.status_code, answer.headers.get("retry-after")) == ((200, None) if has_started else (503, "1"))
     assert "It is late." in answer.text
     assert round_.stopped.is_set()
 
