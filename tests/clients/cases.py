@@ -32,7 +32,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def run_tool(name: str, arguments: dict[str, Any]) -> str:
-    """Return the result of a tool that the client runs. node/loop.mjs defines the same two tools."""
+    """Return the result of one of the client's two tools. node/loop.mjs defines the same tools."""
     if name == "get_weather":
         return f"The sky over {arguments['city']} is clear."
     assert name == "list_cities"

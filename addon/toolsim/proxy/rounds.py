@@ -140,7 +140,7 @@ class Rounds:
         exchange.attach(Delegation(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
-        """End all answers that the runner is creating with an error."""
+        """Send an error to end all answers that the runner is creating."""
         if self._server is not None:
             self._server.end(error)
 

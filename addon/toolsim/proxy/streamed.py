@@ -168,7 +168,7 @@ class StreamedAnswer:
         events = self.further.take()
         # A missing final event is a bug, unless the round was canceled because the client has disconnected.
         if not events and self.further.is_over and not self.further.is_cancelled:
-            raise RuntimeError("the further round ended without a final event")
+            raise RuntimeError("the additional round ended without a final event")
         return self._chunk_of(self._rewriter.proceed(events))
 
     def release(self, end: bytes) -> list[bytes]:

@@ -1,6 +1,6 @@
 """Decides which of the tools that a backend runs (``web_search``, ``mcp``, …) are forwarded, and reports the others.
 
-| the request has               | a backend of the same API                        | a backend of another API     |
+| the request has               | a backend with the same API                      | a backend with another API   |
 |-------------------------------|--------------------------------------------------|------------------------------|
 | only backend-run tools        | receives them                                    | 400: not in that API         |
 | functions as well             | receives them with                               | dropped, with a warning      |

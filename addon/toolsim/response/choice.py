@@ -135,7 +135,7 @@ class Choice:
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Process an event that is neither text nor a call."""
-        # A progress event of an item that the client already has does not interrupt the text.
+        # A progress event for an item that the client already has does not interrupt the text.
         if isinstance(event, HostedProgress) and not event.key:
             if not self.sequencer.has_ended:
                 self._calls.emit(event)

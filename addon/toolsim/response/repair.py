@@ -171,7 +171,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _clean(inner: str, codes: dict[str, None]) -> str:
-    # Escapes are replaced first, because a backslash before a raw newline means a backslash and a newline.
+    # Escapes are replaced first. A backslash directly before a raw newline is no escape, but stands for itself.
     escaped = _ESCAPE.sub(_escape, inner)
     if escaped != inner:
         codes[BAD_ESCAPE] = None
@@ -189,9 +189,9 @@ def unescaped_arguments(text: str, start: int) -> int | None:
 
 
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
-    """Return the tool that a misspelled name means, or None if no tool matches or several tools match.
+    """Return the tool that a misspelled name refers to, or None if no tool matches or several tools match.
 
-    The following slips are tried in this order until a tool matches: a special token and text after the name
+    The following corrections are tried in this order until a tool matches: a special token and text after the name
     (``f<|channel|>commentary``); a prefix or number that some models add (``functions.f:0``); different case; different
     separators; a prefix without its separator (``functionsf``); a repeated name (``ff``); a namespace before the name.
 

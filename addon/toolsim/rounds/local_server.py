@@ -48,8 +48,8 @@ class StreamHandler(RequestHandler):
         try:
             await self._task
         except asyncio.CancelledError:
-            # The client has disconnected, or the server is stopping. The connection is detached, because tornado would
-            # log a canceled handler as an error, and would complete the answer of a handler that simply returns.
+            # The client has disconnected, or the server is stopping. The connection is detached from tornado, which
+            # would otherwise log the cancellation as an error or, if this method simply returned, complete the answer.
             if not self._task.cancelled():
                 raise
             self.detach().close()

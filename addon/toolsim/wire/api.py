@@ -155,7 +155,7 @@ class Api(ABC):
     own_key_header: str = "authorization"
     """If a request contains keys in several headers, the key in this header determines the request's owner."""
     own_query: str = ""
-    """Part of a client's query string, such as ``beta=true``, that is meaningless to a backend of another API."""
+    """Part of a client's query string, such as ``beta=true``, that is meaningless to a backend with another API."""
     token_count: TokenCountEndpoint | None = None
     manifest_role: Literal["developer", "system"]
     """Default role of the message that contains the manifest."""
@@ -279,7 +279,7 @@ class Api(ABC):
         return HeaderChange({})
 
     def other_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return the header changes that a backend of another API requires for a request from a client of this API."""
+        """Return the header changes that a backend with another API requires for a request from a client of this API."""
         return HeaderChange({})
 
     def error_answer(self, status: int, body: bytes) -> bytes:

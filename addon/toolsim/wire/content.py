@@ -1,7 +1,7 @@
 """Message content of all APIs: reads the client's parts, writes the backend's parts, and translates between APIs.
 
 Text and images are accepted in the shape of any API on any endpoint, since clients mix the shapes. All other parts keep
-their original shape (``Raw``) for a backend of the same API; ``files`` converts them for backends of other APIs.
+their original shape (``Raw``) for a backend with the same API; ``files`` converts them for backends with other APIs.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def test_applicability() -> None:
 
 
 def test_selection() -> None:
-    """Sampling profiles are selected or excluded by ID or tag. An unknown word is an error."""
+    """Sampling profiles are selected or excluded by ID or tag. An unknown ID or tag is an error."""
     assert [profile.id for profile in select_profiles("chat,default")] == ["creative", "conversation", "default"]
     assert [profile.id for profile in select_profiles("*,!chat,!card")] == ["default", "tool_calling"]
     with pytest.raises(UsageError, match="nothing"):

@@ -37,8 +37,8 @@ def test_cached_tools_are_not_written_again() -> None:
 
 
 def test_cached_tools_stay_alive() -> None:
-    """A cached entry keeps its tool objects in memory. Otherwise a new object could have the same ``id()`` and receive
-    a wrong entry.
+    """A cached entry keeps its tool objects in memory. Otherwise a new object could have the same ``id()`` and get
+    the wrong entry.
     """
     for round_number in range(200):
         one = [Tool(f"g{round_number}", "g")]

@@ -1,4 +1,4 @@
-"""Tests for repairs of JSON. Small errors are corrected, and all other text remains unchanged."""
+"""Tests for JSON repair. Small errors are corrected, and all other text remains unchanged."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
    APIs, and some servers of this API (vLLM), accept only a Bearer token. Anthropic's own server accepts an API key as
    ``x-api-key`` and a login as a Bearer token, and rejects a request that contains both.
 2. A backend of this API requires the API version, which only this API's clients send.
-3. Features requested by ``anthropic-beta`` are dropped for a backend of another API, and reported. toolsim implements
+3. Features requested by ``anthropic-beta`` are dropped for a backend with another API, and reported. toolsim implements
    the features that clients rely on (deferred tools, and system messages between other messages). All other features
    control Anthropic's server.
 4. Claude Code and the SDKs use an error's ``type`` and status to decide how to proceed.
@@ -56,7 +56,7 @@ _TOO_LONG = "prompt is too long"
 
 
 def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return the changes to a Messages client's headers for a backend of another API (rules 1 and 3 in the module
+    """Return the changes to a Messages client's headers for a backend with another API (rules 1 and 3 in the module
     docstring).
     """
     key = headers.get(_KEY)
