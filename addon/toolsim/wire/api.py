@@ -279,7 +279,7 @@ class Api(ABC):
         return HeaderChange({})
 
     def other_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        """Return the header changes that a backend with another API requires for a request from a client of this API."""
+        """Return the header changes that a backend with another API requires for requests from clients of this API."""
         return HeaderChange({})
 
     def error_answer(self, status: int, body: bytes) -> bytes:
