@@ -53,11 +53,12 @@ class SocketRequest:
     def __init__(self, upgrade: ClientUpgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
         self._backlog = backlog
-        self._parts: asyncio.Queue[Head | bytes | None] = asyncio.Queue()
+        self._parts: asyncio.Queue[Head | bytes | asyncio.Task[None] | None] = asyncio.Queue()
         self._has_reader = True
         self._handler = FlowHandler(flow, ctx.options, "websocket", upgrade.owner, self._answered)
         self._task = asyncio.create_task(self._handler.run())
-        self._task.add_done_callback(lambda _: self._parts.put_nowait(None))
+        # Only the standard library reports the end of the task, because an exception there would be lost.
+        self._task.add_done_callback(self._parts.put_nowait)
         self._task.add_done_callback(lambda _: forget(flow))
 
     async def parts(self) -> AsyncGenerator[Head | bytes]:
@@ -66,7 +67,7 @@ class SocketRequest:
         If this generator is closed early, the flow still reads the rest of the response.
         """
         try:
-            while (part := await self._parts.get()) is not None:
+            while isinstance(part := await self._parts.get(), Head | bytes):
                 try:
                     yield part
                 finally:
@@ -97,5 +98,5 @@ class SocketRequest:
         self._backlog.add(_cost(part), self._handler.reading)
 
 
-def _cost(part: Head | bytes | None) -> int:
+def _cost(part: Head | bytes | asyncio.Task[None] | None) -> int:
     return _PART_BYTES + (len(part) if isinstance(part, bytes) else 0)
