@@ -16,14 +16,12 @@ from toolsim.schema.errors import SchemaError, best, message
 from toolsim.schema.keywords import with_deadline_checks
 from toolsim.schema.patterns import check_pattern
 from toolsim.schema.validator import Validator
-from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
+from toolsim.schema.wellformed import SCHEMAS_BY_NAME, are_plainly_wellformed, is_plain
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords that contain values rather than schemas."""
-_NAME_KEYWORDS = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies", "dependentRequired"}
-)
+_NAME_KEYWORDS = frozenset((*SCHEMAS_BY_NAME.split(), "dependencies", "dependentRequired"))
 """Keywords that contain an object whose keys are names rather than keywords."""
 
 DEFAULT = Draft202012Validator

@@ -102,6 +102,9 @@ def _count(value: Any, below: list[Any]) -> bool:
 _text, _switch, _list = partial(_instance, str), partial(_instance, bool), partial(_instance, list)
 
 
+SCHEMAS_BY_NAME = "properties patternProperties definitions $defs dependentSchemas"
+"""The keywords whose value is an object that contains a schema for each name."""
+
 _SHAPES: dict[str, _Shape] = {
     keyword: shape
     for shape, keywords in (
@@ -120,7 +123,7 @@ _SHAPES: dict[str, _Shape] = {
         (_schema, "items additionalItems unevaluatedItems contains additionalProperties unevaluatedProperties"),
         (_schema, "propertyNames contentSchema if then else not"),
         (_schemas, "allOf anyOf oneOf prefixItems"),
-        (_schemas_by_name, "properties patternProperties definitions $defs dependentSchemas"),
+        (_schemas_by_name, SCHEMAS_BY_NAME),
         (partial(_map_of, _schema_or_names), "dependencies"),
         (partial(_map_of, _names), "dependentRequired"),
         (partial(_map_of, _switch), "$vocabulary"),
