@@ -16,17 +16,29 @@ from pathlib import Path
 
 # Only installed modules can be preloaded, because the fork server imports them before it knows the path of the tests.
 _IMPORTED = (
+    "cryptography.hazmat.backends.openssl.backend",
+    "encodings.idna",
     "jsonschema",
     "mcp",
     "mitmproxy.tools.dump",
     "mitmproxy.tools.main",
     "regex",
-    "toolsim.proxy.addon",
+    "toolsim.backends.scripted.backend",
+    "toolsim.background",
+    "toolsim.otel.start",
     "toolsim.otel.tracing",
     "toolsim.pages.commands",
+    "toolsim.proxy.addon",
+    "toolsim.proxy.paced_client",
     "toolsim.recordings.capture",
     "toolsim.recordings.commands",
     "toolsim.recordings.server_replay",
+    "toolsim.rounds.server",
+    "toolsim.schema.build",
+    "toolsim.sockets.server",
+    "toolsim.stores.sqlite",
+    "tornado.simple_httpclient",
+    "tornado.web",
 )
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(list(_IMPORTED))
