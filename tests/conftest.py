@@ -77,6 +77,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:(tagMap|typeMap) is deprecated:DeprecationWarning")
 
 
+def pytest_collection() -> None:
+    """Disable garbage collection while tests are collected, which creates many objects and hardly any garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Enable garbage collection, but exclude the objects that exist now, since they last until the end."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the slow files with real programs first, so that no worker is still busy when all others are done."""
     items.sort(key=lambda item: "unit" in item.path.parts)
