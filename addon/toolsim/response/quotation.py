@@ -22,7 +22,7 @@ Untagged calls do not need these rules, since they must be alone on their lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from toolsim.core.plan import Plan
@@ -65,7 +65,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         """Whether a block at this position is in a quotation, or may be in inline code."""
         return bool(self._held) or self._line.mark > 0 or self._line.is_quotation
 
-    def feed(self, text: str) -> list[TaggedSegment]:
+    def feed(self, text: str) -> Sequence[TaggedSegment]:
         """Read the next chunk of text, and return the segments that are now complete."""
         segments = self._inner.feed(text)
         if not segments:

@@ -63,7 +63,7 @@ quotes can pair up differently. ``limit`` also limits the memory use.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -226,11 +226,13 @@ class Sentinel:
         """Number of characters received so far of the open block, or 0 outside blocks."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
-    def feed(self, text: str) -> list[TaggedSegment]:
+    def feed(self, text: str) -> Sequence[TaggedSegment]:
         """Read the next chunk of text, and return the segments that are now complete."""
-        if self._is_plain and text and "<" not in text and "[" not in text and "]" not in text:
+        if self._is_plain and ("<" not in text and "]" not in text and "[" not in text or self._hint(text) is None):
+            if not text:
+                return ()
             self._last = text
-            return [text]
+            return (text,)
         if self._is_idle:
             if self._held:
                 text = self._held + text
@@ -238,14 +240,14 @@ class Sentinel:
             if (found := self._hint(text)) is None:
                 self._is_plain = self._tags.is_usual
                 self._last = text or self._last
-                return [text] if text else []
+                return (text,) if text else ()
             end = found.start()
             if end == len(text) - 1:
                 # The last character may begin a tag, so it is held back. The sentinel remains idle, because most such
                 # characters turn out to be prose.
                 text, self._held, self._is_plain = text[:end], text[end:], False
                 self._last = text or self._last
-                return [text] if text else []
+                return (text,) if text else ()
         elif self._content is not None and not self._held and text and self._content(text):
             size = self._size + utf8_length(text)
             if size <= self._limit:

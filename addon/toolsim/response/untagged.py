@@ -215,15 +215,15 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         is_content = self.state == self.state_form and self._form.is_in_string
         return 0 if is_content else super().open_size
 
-    def feed(self, text: str) -> list[Segment]:
+    def feed(self, text: str) -> Sequence[Segment]:
         """Read the next chunk of text, and return the segments that are now complete."""
         segments = self._inner.feed(text)
         if not segments:
-            return []
+            return ()
         if self._is_in_line and len(segments) == 1 and isinstance(segment := segments[0], str) and "\n" not in segment:
             self._before = f"{self._before}{segment}"[-MAX_SENTENCE:]
             self._is_behind_block = self._is_behind_block and segment.isspace()
-            return segments  # type: ignore[return-value]  # A list of a narrower type without other references.
+            return segments
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[Segment]:
@@ -250,7 +250,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._end_run(last=True)
         return out + self._out
 
-    def _take(self, segments: list[TaggedSegment]) -> list[Segment]:
+    def _take(self, segments: Sequence[TaggedSegment]) -> list[Segment]:
         for segment in segments:
             if isinstance(segment, str):
                 self._is_in_fragments = False
