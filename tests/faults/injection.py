@@ -82,13 +82,15 @@ class Faults:
 
 
 def in_flight() -> dict[str, int]:
-    """Return the number of exchanges, answers, rounds and sockets in progress."""
+    """Return the number of exchanges, answers, rounds, WebSocket requests and WebSocket connections in progress."""
     drain: Any = ctx.master.addons.get("drain")
+    server = drain._sockets._server
     return {
         "exchanges": len(ToolSim.exchanges),
         "answers": drain.open(),
         "rounds": len(rounds._ASKED),
-        "sockets": len(upgrades._POSTS),
+        "requests": len(upgrades._POSTS),
+        "connections": len(server.handlers) if server else 0,
     }
 
 
@@ -108,7 +110,7 @@ def serve(faults: Faults, listener: socket.socket) -> None:
                     case "arm":
                         faults.arm(command["name"], command["error"])
                     case "state":
-                        answer = {"fired": faults.disarm(), "open": in_flight()}
+                        answer = {"fired": faults.disarm(), "open": in_flight(), "failures": ToolSim.guard.failures}
                 lines.write(json.dumps(answer) + "\n")
                 lines.flush()
 

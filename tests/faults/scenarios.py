@@ -47,6 +47,8 @@ class Scenario:
     """Whether the request includes the key that the proxy requires."""
     is_continued: bool = False
     """Whether the request continues a stored answer."""
+    socket_turns: int = 0
+    """The number of turns on one WebSocket connection, each of which continues the previous one; 0 for HTTP."""
 
     @property
     def is_stream(self) -> bool:
@@ -86,6 +88,10 @@ def _all() -> list[Scenario]:
                 Scenario(f"{api} {kind}, stored", *ask(stream=stream, store=True), is_continued=api == "responses"),
                 Scenario(f"{api} {kind}, rounds", *ask(stream=stream, store=False), "rounds"),
             ]
+    for name, proxy, headers in (("", "open", {}), (", key", "locked", _WITH_KEY), (", rounds", "rounds", {})):
+        found.append(Scenario(f"socket{name}", *_responses(store=False), proxy, headers, socket_turns=2))
+    found.append(Scenario("socket, stored", *_responses(store=True), socket_turns=2))
+    found.append(Scenario("socket, no key", *_responses(), "locked", is_admitted=False, socket_turns=1))
     return found
 
 

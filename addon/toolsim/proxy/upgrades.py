@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from mitmproxy.http import HTTPFlow, Request
@@ -62,10 +63,7 @@ class ClientUpgrade:
     proxy_user: User | None = None
 
     def post(self, body: bytes) -> HTTPFlow:
-        """Return the flow of an API request that arrived on this connection.
-
-        The caller has to call ``forget`` when the flow has ended.
-        """
+        """Return the flow of an API request that arrived on this connection."""
         request: Request = self.sent.copy()
         for name in list(request.headers):
             if name.lower() in _DROPPED or name.lower().startswith(_PREFIX):
@@ -76,14 +74,16 @@ class ClientUpgrade:
         request.headers["content-type"] = "application/json"
         request.headers["accept"] = "text/event-stream"
         request.content = body
-        flow = own_flow(self.flow.client_conn, request)
-        _POSTS[flow.id] = self
-        return flow
+        return own_flow(self.flow.client_conn, request)
 
 
-def forget(flow: HTTPFlow) -> None:
-    """Forget the flow of a finished request."""
-    _POSTS.pop(flow.id, None)
+def remember(flow: HTTPFlow, upgrade: ClientUpgrade) -> Callable[[object], object]:
+    """Remember the upgrade of the connection on which a request arrived, while the request is in progress.
+
+    The returned function forgets it again. It can be used as a callback, because it ignores its argument.
+    """
+    _POSTS[flow.id] = upgrade
+    return partial(_POSTS.pop, flow.id)
 
 
 _POSTS: dict[str, ClientUpgrade] = {}

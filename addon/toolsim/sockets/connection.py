@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from toolsim.core.errors import ApiError, BadRequest
@@ -191,7 +192,17 @@ class SocketConnection:
         self._waiting_size = size
         lane = self._lanes.setdefault(message.lane, asyncio.Lock())
         task = spawn(self._in_turn(message, lane), self._tasks)
-        task.add_done_callback(lambda _: self._on_end())
+        task.add_done_callback(partial(self._ended, message))
+
+    def _ended(self, message: ClientMessage, task: asyncio.Task[None]) -> None:
+        """Handle the end of a request's task."""
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not isinstance(problem, ConnectionError):
+            # This exception is a bug in toolsim. Without the error, the client would wait for its answer forever.
+            task.get_loop().call_exception_handler({"message": "A request failed.", "exception": problem})
+            with suppress(TooManyUnread):
+                self._send_error(error_message(internal_error(), message.lane))
+        self._on_end()
 
     def _cancel(self, message: ClientMessage) -> None:
         wanted = message.response_id
@@ -204,19 +215,16 @@ class SocketConnection:
         raise BadMessage(NOT_ACTIVE, message.lane)
 
     async def _in_turn(self, message: ClientMessage, lane: asyncio.Lock) -> None:
-        """Answer a request as soon as the earlier requests in its lane have been answered."""
+        """Answer a request as soon as the earlier requests in its lane have been answered.
+
+        Raises ConnectionError if the client is gone. The server then closes the connection.
+        """
         is_waiting = True
         try:
             async with lane, self._slots:
                 is_waiting = False
                 self._started(message)
                 await self._answer(message)
-        except ConnectionError:
-            return  # The client is gone. The server closes the connection.
-        except Exception:
-            # This exception is a bug in toolsim. Without this handler, the client would wait for its answer forever.
-            with suppress(ConnectionError):
-                await self._send([error_message(internal_error(), message.lane)])
         finally:
             if is_waiting:
                 self._started(message)

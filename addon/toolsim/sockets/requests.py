@@ -10,7 +10,7 @@ from mitmproxy.http import Response
 
 from toolsim.proxy.head import by_name
 from toolsim.proxy.mitmproxy12.internal_flow import FlowHandler
-from toolsim.proxy.upgrades import ClientUpgrade, forget
+from toolsim.proxy.upgrades import ClientUpgrade, remember
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
@@ -56,10 +56,12 @@ class SocketRequest:
         self._parts: asyncio.Queue[Head | bytes | asyncio.Task[None] | None] = asyncio.Queue()
         self._has_reader = True
         self._handler = FlowHandler(flow, ctx.options, "websocket", upgrade.owner, self._answered)
+        forget = remember(flow, upgrade)
+        # From here on, only the standard library runs until the task has been created, and only the standard library
+        # handles the end of the task, because an exception would be lost.
         self._task = asyncio.create_task(self._handler.run())
-        # Only the standard library reports the end of the task, because an exception there would be lost.
         self._task.add_done_callback(self._parts.put_nowait)
-        self._task.add_done_callback(lambda _: forget(flow))
+        self._task.add_done_callback(forget)
 
     async def parts(self) -> AsyncGenerator[Head | bytes]:
         """Yield the parts of the response as they arrive.

@@ -7,9 +7,8 @@ import logging
 import secrets
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from functools import partial
 
 from wsproto.events import RejectConnection
@@ -24,7 +23,7 @@ from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, ClientUpgrade
 from toolsim.sockets.connection import SocketConnection, TooManyUnread
 from toolsim.sockets.protocol import BadMessage, ClientMessage, Context, RecentTurns, message_or_error
 from toolsim.sockets.requests import Backlog, SocketRequest
-from toolsim.sockets.websocket import GOING_AWAY, POLICY, WebSocket
+from toolsim.sockets.websocket import GOING_AWAY, INTERNAL_ERROR, POLICY, WebSocket
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +51,12 @@ class SocketServer:
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
         self._do = do
         self.port = 0
-        self._counts: Counter[str] = Counter()  # Number of open connections per owner.
         self.has_store = has_store
         self.memory = FairCache[Context](MEMORY_COUNT, MEMORY_BYTES)
         """The conversations that are remembered across all connections."""
         self._expected: dict[str, tuple[ClientUpgrade, int]] = {}
-        self._open: set[_Handler] = set()
+        self.handlers: dict[_Handler, str] = {}
+        """The handlers of the open connections, and each connection's owner."""
         self._server: asyncio.Task[asyncio.Server] | None = None
         self.is_draining = False
         """Whether each connection is closed as soon as its answers in progress have ended."""
@@ -74,7 +73,7 @@ class SocketServer:
     def drain(self) -> None:
         """Close each connection, with the code 1001, as soon as no answer is in progress."""
         self.is_draining = True
-        for handler in list(self._open):
+        for handler in list(self.handlers):
             handler.close_if_idle()
 
     async def stop(self) -> None:
@@ -82,7 +81,7 @@ class SocketServer:
         if self._server is None:
             return
         (await self._server).close()
-        await asyncio.gather(*(handler.stop() for handler in list(self._open)), return_exceptions=True)
+        await asyncio.gather(*(handler.stop() for handler in list(self.handlers)), return_exceptions=True)
         self._server = None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,8 +96,8 @@ class SocketServer:
                 return
             websocket.accept()
             await _Handler(self, websocket, *taken).run()
-        except (OSError, TimeoutError):
-            pass  # The client is gone.
+        except OSError:
+            pass  # The client is gone. Any other exception is logged by mitmproxy.
         finally:
             websocket.shut()
 
@@ -119,7 +118,8 @@ class SocketServer:
 
     def count(self, owner: str) -> int:
         """Return the number of an owner's connections. Connections that are still being opened count, too."""
-        return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
+        expected = (upgrade.owner for upgrade, _ in self._expected.values())
+        return sum(each == owner for each in (*self.handlers.values(), *expected))
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
         """Return a token that admits this upgrade. ``max_bytes`` limits the size of each request on the connection."""
@@ -135,18 +135,6 @@ class SocketServer:
         """Withdraw the token of an upgrade request that never arrived."""
         for token in [token for token, (expected, _) in self._expected.items() if expected is upgrade]:
             del self._expected[token]
-
-    def opened(self, handler: _Handler, owner: str) -> None:
-        """Register an open connection."""
-        self._open.add(handler)
-        self._counts[owner] += 1
-
-    def closed(self, handler: _Handler, owner: str) -> None:
-        """Remove a closed connection."""
-        self._open.discard(handler)
-        self._counts[owner] -= 1
-        if not self._counts[owner]:
-            del self._counts[owner]
 
 
 class _Handler:
@@ -172,27 +160,38 @@ class _Handler:
 
     async def run(self) -> None:
         """Serve the connection until it ends. Raises OSError if the client is gone."""
-        owner, websocket = self._upgrade.owner, self._websocket
-        self._server.opened(self, owner)
-        watch = asyncio.create_task(self._watched())
-        try:
-            # Requests that exceed the limit are rejected individually. The limit for a message is higher, and only
-            # bounds the memory.
-            async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
-                async for message in messages:
-                    self._heard = self._used = time.monotonic()
-                    try:
-                        if not await self._connection.receive(message):
-                            websocket.unreadable()
-                    except TooManyUnread:
-                        websocket.violate(POLICY, "too many unread errors")
-        finally:
-            watch.cancel()
-            self._server.closed(self, owner)
-            note_end(self._upgrade.flow, *(websocket.end or (None, "")))
-            websocket.shut()
-            self._ended.set()
-            await self._connection.stop(None)
+        websocket = self._websocket
+        # Each of these steps runs even if another one fails.
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._connection.stop, None)
+            stack.callback(self._ended.set)
+            stack.callback(websocket.shut)
+            stack.callback(self._note_end)
+            self._server.handlers[self] = self._upgrade.owner
+            stack.callback(self._server.handlers.pop, self)
+            stack.callback(asyncio.create_task(self._watched()).cancel)
+            try:
+                await self._receive()
+            except Exception as problem:
+                if not isinstance(problem, OSError):
+                    websocket.close(INTERNAL_ERROR, "internal error")
+                raise
+
+    async def _receive(self) -> None:
+        """Pass on the client's messages until the connection ends."""
+        # Requests that exceed the limit are rejected individually. The limit for a message is higher, and only bounds
+        # the memory.
+        async with aclosing(self._websocket.messages(2 * self._max_bytes)) as messages:
+            async for message in messages:
+                self._heard = self._used = time.monotonic()
+                try:
+                    if not await self._connection.receive(message):
+                        self._websocket.unreadable()
+                except TooManyUnread:
+                    self._websocket.violate(POLICY, "too many unread errors")
+
+    def _note_end(self) -> None:
+        note_end(self._upgrade.flow, *(self._websocket.end or (None, "")))
 
     def close_if_idle(self) -> None:
         """Close the connection if no answer is in progress."""

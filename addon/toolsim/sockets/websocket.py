@@ -55,7 +55,7 @@ FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
 FREE_FRAME_BYTES = 1024
 """Minimum size, in bytes, of frames that are not rate-limited. Their rate is already limited by their size."""
 
-GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
+GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG, INTERNAL_ERROR = 1001, 1003, 1008, 1009, 1011
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,13 +335,14 @@ class SqliteStore:
         )
         found: list[Record] = []
         left = max_bytes
-        for _, record in _read(rows, self._clock()):
-            if record is None or record.age > self._bounds.seconds:
-                break
-            left -= len(record.value)
-            if left < 0:
-                raise too_long(max_bytes)
-            found.append(record)
+        with closing(rows):
+            for _, record in _read(rows, self._clock()):
+                if record is None or record.age > self._bounds.seconds:
+                    break
+                left -= len(record.value)
+                if left < 0:
+                    raise too_long(max_bytes)
+                found.append(record)
         return found[::-1]
 
     def _find(self, base: sqlite3.Connection, partition: str, names: Sequence[str]) -> dict[str, Record]:
@@ -355,7 +356,8 @@ class SqliteStore:
                 "ORDER BY name, number",
                 (partition, *some, now - self._bounds.seconds),
             )
-            found.update((name, record) for name, record in _read(rows, now) if record is not None)
+            with closing(rows):
+                found.update((name, record) for name, record in _read(rows, now) if record is not None)
         return found
 
     def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:
@@ -422,10 +424,10 @@ class _Connection:
         except sqlite3.Error as problem:
             self._recover(problem)
             raise StoreError(f"{self._place}: {problem}") from problem
-        except OSError as problem:
-            raise StoreError(f"{self._place}: {problem.strerror or problem}") from problem
-        except StoreError:
+        except Exception as problem:
             self._roll_back()
+            if isinstance(problem, OSError):
+                raise StoreError(f"{self._place}: {problem.strerror or problem}") from problem
             raise
 
     def _recover(self, problem: sqlite3.Error) -> None:

@@ -115,6 +115,25 @@ async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
             await asyncio.wait_for(client.recv(), 10)
 
 
+async def test_internal_error_closes_the_connection(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an exception occurs while a message is received, the client receives the close code 1011. The exception is
+    reported to the event loop, and the connection no longer counts.
+    """
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    monkeypatch.setattr(server_module.SocketConnection, "receive", lambda *_: 1 / 0)
+    asked = upgrade()
+    async with opened(server, server.admit(asked, 1000)) as client:
+        await client.send("{}")
+        with pytest.raises(ConnectionClosed, match="1011"):
+            await asyncio.wait_for(client.recv(), 10)
+    while server.count("owner"):
+        await asyncio.sleep(0.01)
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+    assert asked.flow.websocket is not None
+    assert asked.flow.websocket.close_code == 1011
+
+
 async def test_disconnect_during_a_write_raises_nothing(server: SocketServer) -> None:
     """If a client disconnects while the server is writing, no exception is left for the event loop to report."""
     reports: list[dict[str, Any]] = []
@@ -140,7 +159,7 @@ async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: 
     """
     monkeypatch.setattr(websocket_module, "UNITS_PER_SECOND", 0.001)
     async with opened(server, server.admit(upgrade(), 1000)) as client:
-        [handler] = server._open
+        [handler] = server.handlers
         for text, units in (("[", 1 + 10 + 100), ('{"type":"response.cancel"}', 1 + 10)):
             before = handler._websocket._allowance._left
             await client.send(text)
@@ -156,9 +175,9 @@ async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         client.transport.pause_reading()
         client.transport.write(creates * (3_000_000 // len(creates)))
-        while not server._open:
+        while not server.handlers:
             await asyncio.sleep(0)
-        [handler] = server._open
+        [handler] = server.handlers
         async with asyncio.timeout(20):
             while handler._websocket.end is None:
                 await asyncio.sleep(0.01)
@@ -167,7 +186,7 @@ async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -
 
 async def test_kernel_buffers_are_small(server: SocketServer) -> None:
     async with opened(server, server.admit(upgrade(), 1000)):
-        [handler] = server._open
+        [handler] = server.handlers
         own = handler._websocket._writer.get_extra_info("socket")
         for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
             assert own.getsockopt(socket.SOL_SOCKET, option) <= 2 * BUFFER_BYTES

@@ -19,7 +19,7 @@ from random import Random
 
 import pytest
 from toolsim.stores import sqlite
-from toolsim.stores.record import Conflict, Record, StoreError, StoreLimits
+from toolsim.stores.record import Conflict, Record, RecordTooLarge, StoreError, StoreLimits
 from toolsim.stores.sqlite import SqliteStore
 from unit.stores.conftest import Clock, in_parts
 
@@ -77,6 +77,37 @@ async def test_two_processes_share_a_file(tmp_path: Path) -> None:
     with pytest.raises(Conflict):
         await one.put("p", [Record("x", b"3")], {"x": 1})
     await one.close()
+    await other.close()
+
+
+async def test_failed_read_hides_no_later_write(tmp_path: Path) -> None:
+    """After a read has failed, the next read finds what was written in the meantime, even while the exception exists.
+
+    An open cursor would keep the connection at its snapshot of the file.
+    """
+    store = SqliteStore(tmp_path / "store", StoreLimits())
+    await store.put("p", [Record(str(number), b"1", str(number - 1)) for number in range(9)])
+    with pytest.raises(RecordTooLarge) as raised:
+        await store.chain("p", "8", 1)
+    await store.put("p", [Record("later", b"1")])
+    assert [record.id for record in await store.chain("p", "later", MANY)] == ["later"]
+    assert raised.value.__traceback__ is not None
+    await store.close()
+
+
+async def test_unexpected_exception_ends_its_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an unexpected exception during a write, nothing of this write remains, and later writes succeed."""
+    store, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
+    await store.put("p", [Record("a", b"1")])
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "_evict", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await store.put("p", [Record("b", b"2")])
+    await asyncio.wait_for(other.put("p", [Record("c", b"3")]), 2)
+    await store.put("p", [Record("d", b"4")])
+    found = [await store.chain("p", name, MANY) for name in "abcd"]
+    assert [len(records) for records in found] == [1, 0, 1, 1]
+    await store.close()
     await other.close()
 
 

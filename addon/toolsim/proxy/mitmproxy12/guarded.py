@@ -16,9 +16,10 @@ filters that log and ends the streams of the connection.
 Relies on these internals of mitmproxy 12.2:
 
 1. Layers yield commands, including hooks. A stream's generator is resumed when the hook that it yielded has completed.
-2. ``ConnectionHandler.server_event`` logs exceptions with the logger ``mitmproxy.proxy.server``, and ``AddonManager``
-   logs exceptions in hooks with ``mitmproxy.addonmanager``. Tornado, which runs the internal servers, logs exceptions
-   in its handlers with ``tornado.application``. All include the traceback, and a filter can still change the record.
+2. ``ConnectionHandler.server_event`` logs exceptions with the logger ``mitmproxy.proxy.server``, ``AddonManager`` logs
+   exceptions in hooks with ``mitmproxy.addonmanager``, and ``Master`` logs exceptions that ended a task with
+   ``mitmproxy.master``. Tornado, which runs the internal servers, logs exceptions in its handlers with
+   ``tornado.application``. All include the traceback, and a filter can still change the record.
 3. ``HttpLayer.command_sources`` maps each command to the stream that receives its completion.
 4. On a ``ResponseProtocolError``, an HTTP/1 client is sent a 502 if no headers were sent, and its connection is closed.
 5. ``NextLayer`` stores its events until it knows the next layer. After an exception, it would pass all of them on
@@ -81,7 +82,8 @@ CHECKED: tuple[type[StartHook], ...] = (
 )
 """The hooks after which data is forwarded only if all addons have handled the hook (see ``Guard``)."""
 
-_SERVER, _HOOKS, _HANDLERS = "mitmproxy.proxy.server", "mitmproxy.addonmanager", "tornado.application"
+_SERVER = "mitmproxy.proxy.server"
+_LOGGERS = (_SERVER, "mitmproxy.addonmanager", "mitmproxy.master", "tornado.application")
 _CONTINUE = 100
 
 
@@ -272,12 +274,12 @@ class Net(logging.Filter):
 
     def install(self) -> None:
         """Start filtering the logs of mitmproxy and tornado."""
-        for name in (_SERVER, _HOOKS, _HANDLERS):
+        for name in _LOGGERS:
             logging.getLogger(name).addFilter(self)
 
     def uninstall(self) -> None:
         """Stop filtering the logs of mitmproxy and tornado."""
-        for name in (_SERVER, _HOOKS, _HANDLERS):
+        for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self)
 
     @override
