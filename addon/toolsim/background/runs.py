@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from toolsim.background.event_log import EventLog
 from toolsim.background.frames import ENDED
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Failed, Opened
+from toolsim.core.failures import FAILURES
 from toolsim.proxy.background import Finished
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import LOST
@@ -35,8 +35,6 @@ from toolsim.wire.responses.background import STOPPED, value_of
 from toolsim.wire.responses.shapes import failed
 from toolsim.wire.responses.stored import as_failed, output_names
 from toolsim.wire.responses.writer import ResponsesWriter
-
-logger = logging.getLogger(__name__)
 
 _UNFINISHED = ApiError("The backend's answer ended unexpectedly.", code="backend_truncated", status=502)
 _TOO_LARGE = ApiError("The answer is too large to store.", code="server_error", status=502)
@@ -182,8 +180,8 @@ class Runs:
                         run.end = frames
                         return
                     run.publish(frames)
-        except Exception:
-            logger.exception("toolsim failed to generate an answer; please report this.")
+        except Exception as problem:
+            FAILURES.report("generate an answer", problem)
             error = _BUG
         run.end = run.writer.write(Failed(error))
 

@@ -10,7 +10,6 @@ futures.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
@@ -19,7 +18,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
-logger = logging.getLogger(__name__)
+from toolsim.core.failures import FAILURES
 
 
 class QueueFull(Exception):
@@ -119,8 +118,8 @@ class SerialExecutor:
         while (signal := self._signals.get()) is not None:
             try:
                 task = signal if isinstance(signal, _Task) else self._next()
-            except Exception:
-                logger.exception("toolsim failed to run a queued task; please report this")
+            except Exception as failure:
+                FAILURES.report("run a queued task", failure)
                 task = self._next()
             if task is None:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow, Response
 
 from toolsim.core.errors import ApiError
+from toolsim.core.failures import FAILURES
 from toolsim.core.plan import StoredAs
 from toolsim.proxy.background import Background
 from toolsim.proxy.exchange import Exchange
@@ -20,8 +20,6 @@ from toolsim.proxy.stored_context import StoredContext
 from toolsim.wire.json_codec import dump
 from toolsim.wire.responses.resources import ResourceCall, wrong_method
 from toolsim.wire.responses.stored import Recalled, may_refer_to_stored, output_names, pieces, with_outcome
-
-logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 _AT_ONCE = 256 * 1024
@@ -71,9 +69,9 @@ class StoredContextLoader:
         """Load the data that a request refers to. If this fails for any reason, answer the request with an error."""
         try:
             await self._recall(flow, exchange)
-        except Exception:
+        except Exception as problem:
             # The request fails, because it would have a different meaning without its stored context.
-            logger.exception("toolsim failed to load the stored data of a request; please report this.")
+            FAILURES.report("load the stored data of a request", problem)
             flow.response = exchange.refuse(UNAVAILABLE)
 
     async def _recall(self, flow: HTTPFlow, exchange: Exchange) -> None:

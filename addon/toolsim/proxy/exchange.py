@@ -30,6 +30,7 @@ from mitmproxy.net.http import status_codes
 
 from toolsim.core.conversation import ConversationLabel
 from toolsim.core.errors import ApiError
+from toolsim.core.failures import FAILURES
 from toolsim.core.plan import ApiName, Plan, Policy
 from toolsim.core.report import Report
 from toolsim.proxy import head
@@ -363,7 +364,7 @@ class Exchange:
             # A worker process returns a copy of the report, to which it has added its findings.
             self.report.replace_with(done.report)
         if done.crash:
-            logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
+            FAILURES.report("rewrite a body", done.crash)
 
     # -- the answer --
 

@@ -26,6 +26,7 @@ from mitmproxy.connection import Server
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
+from toolsim.core.failures import FAILURES, Failures
 from toolsim.proxy.reporting.metrics import Family
 
 logger = logging.getLogger(__name__)
@@ -43,9 +44,8 @@ class Guard:
     All instances of the addon share one guard.
     """
 
-    def __init__(self) -> None:
-        self.failures = 0
-        """The number of exceptions in toolsim, whether or not there was an exchange that they ended."""
+    def __init__(self, failures: Failures = FAILURES) -> None:
+        self.failures = failures
         self._since = 0.0
         """The time at which clearance became required, or 0 if it is not required."""
         self._flows: WeakSet[HTTPFlow] = WeakSet()
@@ -88,7 +88,7 @@ class Guard:
     def note(self, problem: Exception) -> None:
         """Count and log an exception, except NotCleared, whose cause ``note_logged`` has already counted and logged."""
         if not isinstance(problem, NotCleared):
-            self.failures += 1
+            self.failures.count += 1
             logger.error("%s", described(problem), exc_info=problem)
 
     def note_logged(self, problem: BaseException | None) -> str:
@@ -98,13 +98,13 @@ class Guard:
         """
         if not isinstance(problem, Exception) or not place_of(problem):
             return ""
-        self.failures += 1
+        self.failures.count += 1
         return described(problem)
 
     def families(self) -> list[Family]:
         """Return the metrics about failures."""
         failures = Family("internal_errors_total", "Exceptions in toolsim that ended an exchange.")
-        failures.add({}, self.failures)
+        failures.add({}, self.failures.count)
         return [failures]
 
 

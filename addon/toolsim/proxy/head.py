@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -16,8 +15,6 @@ from toolsim.wire.api import Api
 from toolsim.wire.errors import CONTEXT_EXCEEDED, NO_WORDS, error_body, read_error
 from toolsim.wire.json_fields import loaded, mapping
 from toolsim.wire.sse import UNBUFFERED
-
-logger = logging.getLogger(__name__)
 
 # Headers that describe the framing and encoding of the backend's answer. They do not apply to the rewritten answer.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
@@ -77,12 +74,6 @@ def authorize(headers: Headers, authorization: str | None) -> None:
         return
     given = {"authorization": authorization} if authorization else {}
     change(headers, without=[name.encode() for name in KEY_HEADERS], given=given)
-
-
-def internal_error() -> ApiError:
-    """Log the current exception, which is a bug in toolsim, and return the error for the client."""
-    logger.exception("toolsim failed to rewrite an answer; please report this.")
-    return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
 
 
 def by_name(headers: Headers) -> dict[str, str]:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from toolsim.core.errors import ApiError, BadRequest
+from toolsim.core.errors import FAILED, ApiError, BadRequest
 from toolsim.core.tasks import spawn
 from toolsim.core.time_slice import TimeSlice
-from toolsim.proxy.head import internal_error
 from toolsim.sockets.protocol import (
     MAX_LANES,
     MAX_RUNNING,
@@ -201,7 +200,7 @@ class SocketConnection:
             # This exception is a bug in toolsim. Without the error, the client would wait for its answer forever.
             task.get_loop().call_exception_handler({"message": "A request failed.", "exception": problem})
             with suppress(TooManyUnread):
-                self._send_error(error_message(internal_error(), message.lane))
+                self._send_error(error_message(FAILED, message.lane))
         self._on_end()
 
     def _cancel(self, message: ClientMessage) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import socket
 import time
@@ -13,9 +12,9 @@ from functools import partial
 
 from wsproto.events import RejectConnection
 
-from toolsim.core.errors import ApiError
+from toolsim.core.errors import FAILED, ApiError
+from toolsim.core.failures import FAILURES
 from toolsim.core.fair_cache import FairCache
-from toolsim.proxy.head import internal_error
 from toolsim.proxy.jobs import PluginJob, RunJob
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.mitmproxy12.relay import note_end
@@ -24,8 +23,6 @@ from toolsim.sockets.connection import SocketConnection, TooManyUnread
 from toolsim.sockets.protocol import BadMessage, ClientMessage, Context, RecentTurns, message_or_error
 from toolsim.sockets.requests import Backlog, SocketRequest
 from toolsim.sockets.websocket import GOING_AWAY, INTERNAL_ERROR, POLICY, WebSocket
-
-logger = logging.getLogger(__name__)
 
 PING_SECONDS = 30.0
 """Seconds between two pings. Pings are needed because proxies and routers drop silent connections."""
@@ -113,8 +110,8 @@ class SocketServer:
             case (ApiError() as error, str(lane)):
                 raise BadMessage(error, lane)
         if done.crash:
-            logger.error("toolsim failed to parse a message; please report this.\n%s", done.crash)
-        raise BadMessage(done.error or internal_error())
+            FAILURES.report("parse a message", done.crash)
+        raise BadMessage(done.error or FAILED)
 
     def count(self, owner: str) -> int:
         """Return the number of an owner's connections. Connections that are still being opened count, too."""

@@ -8,6 +8,7 @@ import sys
 import pytest
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test.tflow import tclient_conn, tflow, tserver_conn
+from toolsim.core.failures import Failures
 from toolsim.core.report import code_of
 from toolsim.proxy.guard import Clearance, Guard, NotCleared, described, reporting
 
@@ -62,7 +63,7 @@ def test_location_of_an_exception_is_logged(caplog: pytest.LogCaptureFixture) ->
     """An exception raised in toolsim is counted and logged with its location. Exceptions raised elsewhere are not
     logged.
     """
-    guard, problem = Guard(), raised()
+    guard, problem = Guard(Failures()), raised()
     guard.note(problem)
     guard.note(NotCleared("the hook request was not completed"))
     assert [record.getMessage() for record in caplog.records] == [described(problem)]

@@ -476,12 +476,12 @@ async def test_bug_in_the_fast_path_ends_the_stream(
     async with asked(*installed, "chat") as proxy:
         for data in (HEAD, *chunked(frames[:30])):
             await proxy.read(data)
-        failures = guarded.GuardedStream.guard.failures
+        failures = guarded.GuardedStream.guard.failures.count
         monkeypatch.setattr(fast_path.FastPath, name, bug)
         last = await proxy.read(b"".join(chunked(frames[30:] if name == "_wake" else frames[30:31])))
         is_told = b'"error"' in b"".join(data for who, data in last if who == "client")
         assert is_told or (name == "_wake" and ("client", b"0\r\n\r\n") not in last)
-        assert guarded.GuardedStream.guard.failures == failures + 1
+        assert guarded.GuardedStream.guard.failures.count == failures + 1
 
 
 def test_slow_client_uses_the_layers(installed: Installed) -> None:
