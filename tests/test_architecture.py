@@ -25,7 +25,7 @@ PACKAGE = ADDON / "toolsim"
 # both a protocol of the core and an optional implementation, the protocol's modules have their own rows.
 CORE_LAYERS = (
     ("installation",),
-    ("command_line", "plugins", "version"),
+    ("command_line", "core.failures", "plugins", "version"),
     (
         "core.errors",
         "core.serial_executor",
@@ -63,6 +63,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init_
 # Modules of the core that do input or output, or depend on time.
 EDGES = (
     "command_line",
+    "core.failures",
     "core.fair_lock",
     "core.serial_executor",
     "core.time_slice",

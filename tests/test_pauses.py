@@ -85,7 +85,7 @@ WITHOUT = {
     "rounds/server.py::_failing": "with_keepalives",
     "rounds/server.py::_write": "with_keepalives",
     "sockets/connection.py::_answer": "_deliver",
-    "sockets/server.py::run": "messages of websocket.py",
+    "sockets/server.py::_receive": "messages of websocket.py",
 }
 """The functions whose loops need no pause, each with the reason."""
 

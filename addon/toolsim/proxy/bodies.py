@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from mitmproxy.http import HTTPFlow
 
-from toolsim.core.failures import FAILURES
 from toolsim.core.plan import FIND_TOOLS, Policy
 from toolsim.proxy import route
 from toolsim.proxy.attempt import Attempt
@@ -85,8 +84,6 @@ class BodyRewriter:
     def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: PluginResult) -> Awaitable[None] | None:
         """Direct a request to the backend of its model, then continue processing it."""
         choose, exchange.choose = exchange.choose, None
-        if done.crash:
-            FAILURES.report("read a body", done.crash)
         if done.error is not None:
             flow.response = exchange.refuse(done.error)
             return None

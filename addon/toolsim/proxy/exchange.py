@@ -30,7 +30,6 @@ from mitmproxy.net.http import status_codes
 
 from toolsim.core.conversation import ConversationLabel
 from toolsim.core.errors import ApiError
-from toolsim.core.failures import FAILURES
 from toolsim.core.plan import ApiName, Plan, Policy
 from toolsim.core.report import Report
 from toolsim.proxy import head
@@ -363,8 +362,6 @@ class Exchange:
         if done.report is not self.report:
             # A worker process returns a copy of the report, to which it has added its findings.
             self.report.replace_with(done.report)
-        if done.crash:
-            FAILURES.report("rewrite a body", done.crash)
 
     # -- the answer --
 

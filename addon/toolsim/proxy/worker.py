@@ -35,6 +35,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from toolsim.core.failures import FAILURES
 from toolsim.core.report import Report
 from toolsim.core.serial_executor import SerialExecutor
 from toolsim.proxy.jobs import Job, JobResult, failed, is_heavy, run
@@ -163,7 +164,7 @@ class Worker:
 
 
 class WorkQueue:
-    """Runs jobs.
+    """Runs jobs, and reports bugs in toolsim that made a job fail.
 
     If ``has_workers`` is true, heavy jobs run in worker processes, so that other clients do not have to wait.
     """
@@ -178,14 +179,14 @@ class WorkQueue:
         """Run a job and pass its result to ``then``. For a heavy job, return an awaitable that does both."""
         if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
-        return then(run(job))
+        return then(_reported(job, run(job)))
 
     async def run[R: JobResult](self, job: Job[R]) -> R:
         """Run a job and return its result. Never raises an exception."""
         if not (self._has_workers and is_heavy(job)):
-            return run(job)
+            return _reported(job, run(job))
         worker = self._huge if job.size > HUGE_BYTES else self._large
-        return await worker.run(job)
+        return _reported(job, await worker.run(job))
 
     def stop(self) -> None:
         """End the processes of both workers."""
@@ -195,6 +196,12 @@ class WorkQueue:
     async def _awaited[R: JobResult](self, job: Job[R], then: Callable[[R], Awaitable[None] | None]) -> None:
         if (following := then(await self.run(job))) is not None:
             await following
+
+
+def _reported[R: JobResult](job: Job[R], done: R) -> R:
+    if done.crash:
+        FAILURES.report(f"rewrite {job.subject}", done.crash)
+    return done
 
 
 def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:

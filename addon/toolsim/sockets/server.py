@@ -13,7 +13,6 @@ from functools import partial
 from wsproto.events import RejectConnection
 
 from toolsim.core.errors import FAILED, ApiError
-from toolsim.core.failures import FAILURES
 from toolsim.core.fair_cache import FairCache
 from toolsim.proxy.jobs import PluginJob, RunJob
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
@@ -109,8 +108,6 @@ class SocketServer:
                 return message
             case (ApiError() as error, str(lane)):
                 raise BadMessage(error, lane)
-        if done.crash:
-            FAILURES.report("parse a message", done.crash)
         raise BadMessage(done.error or FAILED)
 
     def count(self, owner: str) -> int:

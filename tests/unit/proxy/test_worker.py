@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toolsim.core.failures import FAILURES
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
-from toolsim.proxy import worker
-from toolsim.proxy.jobs import LOOP_BYTES, Job, JobResult, PluginJob, RequestJob, RequestResult, run
+from toolsim.proxy import jobs, worker
+from toolsim.proxy.jobs import LOOP_BYTES, Job, JobResult, PluginJob, RequestJob, RequestResult, failed, run
 from toolsim.proxy.worker import HUGE_BYTES, Worker, WorkQueue, serve
 from toolsim.wire.json_codec import MAX_DEPTH, TOO_DEEP
 
@@ -156,14 +157,39 @@ def test_job_runs_locally_without_processes(one: Worker, monkeypatch: pytest.Mon
 def test_large_jobs_do_not_wait_for_huge_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large and huge jobs run in separate workers, so large jobs do not wait for huge jobs."""
 
-    async def name(self: Worker, job: RequestJob) -> Any:
-        return self.name
+    ran: list[str] = []
 
-    monkeypatch.setattr(Worker, "run", name)
+    async def note(self: Worker, job: RequestJob) -> JobResult:
+        ran.append(self.name)
+        return JobResult(job.report)
+
+    monkeypatch.setattr(Worker, "run", note)
     at_work: Any = WorkQueue(has_workers=True)
-    assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES // 2)))) == "large"
-    assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES + 1)))) == "huge"
+    asyncio.run(at_work.run(job(bytes(HUGE_BYTES // 2))))
+    asyncio.run(at_work.run(job(bytes(HUGE_BYTES + 1))))
+    assert ran == ["large", "huge"]
     at_work.stop()
+
+
+@pytest.mark.parametrize("size", [0, LOOP_BYTES])
+def test_bug_is_logged_and_counted(
+    size: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that fails because of a bug in toolsim is logged and counted once, in this process or in a worker."""
+    broken = job(SMALL + b" " * size)
+    monkeypatch.setattr(jobs, "_rewrite_request", lambda *_: 1 / 0)
+
+    async def run_elsewhere(_: Worker, __: Job) -> JobResult:
+        return failed(broken, "Traceback of a ZeroDivisionError")
+
+    monkeypatch.setattr(Worker, "run", run_elsewhere)
+    at_work, count = WorkQueue(has_workers=True), FAILURES.count
+    done = asyncio.run(at_work.run(broken))
+    assert done.error is not None
+    assert FAILURES.count == count + 1
+    [record] = caplog.records
+    assert record.getMessage().startswith("toolsim failed to rewrite a request; please report this.")
+    assert "ZeroDivisionError" in record.getMessage()
 
 
 @pytest.mark.parametrize(
