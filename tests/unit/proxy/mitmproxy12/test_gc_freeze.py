@@ -55,3 +55,25 @@ def test_later_objects_are_frozen_by_the_first_long_collections() -> None:
     counts = run(FREEZES_LATER_OBJECTS)
     added = [after - before for before, after in pairwise(counts)]
     assert [more >= 1_000 for more in added] == [True, True, True, False, False]
+
+
+SHORT_COLLECTIONS = """
+default = gc.get_threshold()
+addon = gc_freeze.GcFreeze()
+addon.running()
+sizes = []
+gc.callbacks.append(lambda phase, info: phase == "start" and info["generation"] == 2 and sizes.append(info))
+kept = []
+while not sizes:
+    kept.append([])
+during = gc.get_threshold()
+addon.done()
+print(json.dumps([during[:2] == default[:2], gc.get_threshold() == default, len(kept) / (default[0] * default[1])]))
+"""
+
+
+def test_full_collections_are_frequent_while_the_addon_is_loaded() -> None:
+    """While the addon is loaded, the fifth collection of the middle generation is a full one."""
+    is_otherwise_equal, is_restored, middle_collections = run(SHORT_COLLECTIONS)
+    assert (is_otherwise_equal, is_restored) == (True, True)
+    assert 5 <= middle_collections < 6
