@@ -228,7 +228,7 @@ class Sentinel:
 
     def feed(self, text: str) -> Sequence[TaggedSegment]:
         """Read the next chunk of text, and return the segments that are now complete."""
-        if self._is_plain and ("<" not in text and "]" not in text and "[" not in text or self._hint(text) is None):
+        if self._is_plain and (("<" not in text and "]" not in text and "[" not in text) or self._hint(text) is None):
             if not text:
                 return ()
             self._last = text

@@ -73,7 +73,7 @@ print(json.dumps([during[:2] == default[:2], gc.get_threshold() == default, len(
 
 
 def test_full_collections_are_frequent_while_the_addon_is_loaded() -> None:
-    """While the addon is loaded, the fifth collection of the middle generation is a full one."""
+    """While the addon is loaded, a full collection follows a few collections of the middle generation."""
     is_otherwise_equal, is_restored, middle_collections = run(SHORT_COLLECTIONS)
     assert (is_otherwise_equal, is_restored) == (True, True)
-    assert 5 <= middle_collections < 6
+    assert middle_collections < 8  # With the default threshold, it would be 13.
