@@ -44,7 +44,7 @@ DIRECTIONS = {
     "unknown": "a tool that is not on offer",
     "slow": "a model that thinks for a long time and answers slowly",
     "429": "a server that has received too many requests",
-    "cut": "a server that breaks off in the middle",
+    "cut": "a server that disconnects in the middle of an answer",
 }
 """The effect of each stage direction."""
 
