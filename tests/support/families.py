@@ -114,20 +114,22 @@ def page() -> str:
 
 _HEAD = """# Model families
 
-Find your model's family in the table to see whether toolsim recognizes its calls. A server that supports a model's call
-form converts the calls to API calls itself. The table is relevant if a model's text reaches toolsim unchanged, for
-example because the server did not receive any tools.
+Find your model's family in the table to see whether toolsim recognizes its calls. If the model's server supports the
+model's call form, the server itself converts the calls to API calls. The table matters if the model's text reaches
+toolsim unchanged, for example because the server received no tools.
 
-`make families` generates this page from the test cases, and a test checks that the page is current. The columns of the
-table are:
+`make families` generates this page from the test cases, and a test checks that the page is current. The table has these
+columns:
 
-- **Documented**: whether toolsim parses one call and two calls in the form that the model's chat template documents.
-- **Cases**: the results of toolsim's own tests of the form, including texts that only mention the form.
-- **Reported**: the results for outputs that users of model servers and agent programs reported between May and
-  September 2026. toolsim parses {right} of {total} as expected, including texts that only mention calls.
-- **Malformed**: the results for the documented calls with one marker doubled, dropped, halved or misspelled, or with
-  whitespace moved. The percentage is the share that toolsim still parses as the correct calls. All other malformed
-  calls stay text, except for those counted as *wrong*.
+- **Documented**: "yes" if toolsim parses both one call and two calls in the form that the model's chat template
+  documents.
+- **Cases**: how many of toolsim's own test cases for the form pass. Some of these texts only mention the form.
+- **Reported**: how many reported outputs toolsim parses as expected. Users of model servers and agent
+  programs reported these outputs between May and September 2026. For all families together, toolsim parses {right} of
+  {total} reported outputs as expected, including texts that only mention calls.
+- **Malformed**: the percentage of malformed calls that toolsim still parses as the correct calls. These are documented
+  calls with one marker doubled, dropped, halved or misspelled, or with whitespace moved. *Wrong* means that
+  toolsim finds different calls. [Malformed markers](#malformed-markers) lists all outcomes.
 
 [marker_forms.json](../../tests/cases/marker_forms.json) contains an example of each form, and
 [reported.json](../../tests/cases/reported.json) contains each reported output with its source.
@@ -138,9 +140,9 @@ table are:
 
 ## Custom forms
 
-If you trained a model yourself, or its family is not listed, the model might write its calls between markers that
-toolsim does not recognize. Declare these markers in a [profile](profiles.md) for the model, in one `[[forms]]` table
-per form:
+If you trained your model yourself, or if its family is not listed, the model might write its calls between markers that
+toolsim does not recognize. Declare these markers in a [profile](profiles.md) for the model. Add one `[[forms]]` table
+for each form:
 
 ```toml
 models = ["my-model*"]
@@ -152,11 +154,12 @@ body = "json"
 keys = {{ name = "fn", arguments = "with" }}
 ```
 
-With this profile, `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of
-`my-model`. Streamed or not, custom forms are subject to the same checks as built-in forms: the tool's schema,
-`toolsim_repair` and `toolsim_untagged`. Text that is not a call stays text. `toolsim tune` keeps the `[[forms]]` tables
-in a profile.
-The [parser library](parsing.md) accepts custom forms too:
+With this profile, toolsim treats `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` in an answer of
+`my-model` as a call. The same rules apply to custom forms as to built-in forms, in streamed and non-streamed answers:
+the tool's schema, `toolsim_repair` and `toolsim_untagged`. Text between the markers that is not a call stays text.
+`toolsim tune` keeps the `[[forms]]` tables of an existing profile.
+
+The [parser library](parsing.md) also accepts custom forms:
 `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
 
 - `opening` and `closing` are literal texts of 3 to 64 characters on one line. The first character must not be a letter,
@@ -174,7 +177,7 @@ The [parser library](parsing.md) accepts custom forms too:
 
 - `keys` defines additional keys for the name and the arguments in a `json` body.
 
-A mistake in a profile aborts startup, with a message that names the file and the line:
+If a profile contains a mistake, startup fails with a message that names the file and the line:
 `my-model.toml:6: body: got 'xml', expected one of any, json, …`.
 """
 
@@ -266,7 +269,8 @@ def _decisions() -> str:
     lines = [
         "## Reported outputs that intentionally stay text",
         "",
-        "toolsim intentionally treats these outputs differently than their reporters expected, for the given reason.",
+        "The users who reported these outputs expected calls. For the reasons in the table, toolsim passes the outputs",
+        "on as text.",
         "",
         "| output | reason | source |",
         "|---|---|---|",
@@ -283,10 +287,13 @@ def _malformed() -> str:
     lines = [
         "## Malformed markers",
         "",
-        "The table shows totals over all forms, by kind of change. *Right, markup left* means that the calls run, but",
-        "a marker stays in the text. *One of two* means that only the first of two calls runs, because the client",
-        "receives it before the second call turns out to be unreadable. A call after an unreadable call never runs.",
-        "*Wrong* means that toolsim finds different calls.",
+        "The table shows totals over all forms, by kind of change. A call after an unreadable call never runs.",
+        "",
+        "- *right, markup left*: the calls run, but a marker stays in the text.",
+        "- *one of two*: only the first of two calls runs, because the client receives this call before the second",
+        "  call turns out to be unreadable.",
+        "- *text*: all calls stay text.",
+        "- *wrong*: toolsim finds different calls.",
         "",
         "| change | texts | right | right, markup left | one of two | text | wrong |",
         "|---|---|---|---|---|---|---|",
