@@ -272,7 +272,7 @@ OPTIONS = (
     Option(
         "tool_block_dedup",
         False,
-        "Drop each call that repeats an earlier call of the same answer, with the same arguments.",
+        "Drop each call that repeats an earlier call in the same answer, with the same arguments.",
     ),
     Option(
         "tool_block_delimiter",
