@@ -43,7 +43,7 @@ In `Proxy-Authorization`, the key
 In mitmproxy's mode `socks5`
     unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
     unit/proxy/test_incoming.py::test_kind_of_flow_is_recognized
-In these modes, only
+In these modes, toolsim requires
     unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
     unit/proxy/test_incoming.py::test_kind_of_flow_is_recognized
 A listener with a built-in backend
@@ -110,7 +110,7 @@ Large WebSocket messages are
     unit/sockets/test_server.py::test_large_message_is_read_in_a_worker
 All WebSocket connections together
     unit/core/test_fair_cache.py::test_largest_share_is_evicted_first
-A client that exceeds a limit
+If a client exceeds a limit
     unit/sockets/test_connection.py::test_flood_affects_only_its_sender
 toolsim checks the key
     proxy/test_websocket.py::test_upgrade_requires_the_key
@@ -128,7 +128,7 @@ A message that cannot be parsed
     unit/sockets/test_server.py::test_unreadable_message_costs_more
 Frames of 1 KiB
     unit/sockets/test_websocket.py::test_large_message_in_many_frames
-toolsim closes a connection that
+If a connection exceeds this rate
     unit/sockets/test_websocket.py::test_flood_closes_its_connection
 If 1 MiB of answers is buffered
     proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
@@ -150,10 +150,10 @@ A client cannot read another client's stored
 Each key has a
     unit/proxy/test_access.py::test_owners_are_distinct_and_hide_the_key
     unit/stores/test_record.py::test_store_behaves_like_a_plain_model
-The number of background
+The store's URL limits
     unit/background/test_slots.py::test_free_slots_go_to_the_key_with_fewer
     unit/background/test_endpoints.py::test_starting_answers_count_toward_the_limit
-The store has limits
+The store limits
     unit/stores/test_record.py::test_largest_partition_is_evicted_first
     unit/mcp/test_approvals.py::test_owner_loses_only_own_approvals
     unit/rounds/test_hidden_calls.py::test_client_evicts_only_its_own_entries
@@ -200,7 +200,9 @@ Every user of the proxy
     proxy/test_users.py::test_turns_per_minute_are_limited
 A user can start
     unit/proxy/test_user_limits.py::test_turns_per_minute
-toolsim refuses a turn that exceeds
+If a turn exceeds a limit
+    proxy/test_users.py::test_concurrent_turns_are_limited
+The refusal has
     proxy/test_users.py::test_concurrent_turns_are_limited
 For these limits, a
     proxy/test_users.py::test_turns_per_minute_are_limited
@@ -217,10 +219,10 @@ Users who have already been served
 If `toolsim_api_key` is a
     unit/proxy/options/test_api_keys.py::test_single_key_has_an_owner
     unit/proxy/test_user_limits.py::test_without_limits
-toolsim recognizes a connection that returns
+If a connection returns
     attack/test_attack.py::test_proxy_as_its_own_upstream_is_a_loop
     unit/proxy/test_loop_detection.py::test_request_loop_is_detected
-toolsim recognizes a loop through other
+To detect loops through other
     attack/test_attack.py::test_loop_of_two_proxies_fails_with_508
 A built-in backend answers
     unit/backends/test_loopback.py::test_only_announced_flows_are_answered
@@ -251,13 +253,13 @@ toolsim rewrites a model's
     unit/proxy/test_streamed_slices.py::test_short_pieces_share_a_slice
     unit/response/test_judge.py::test_oversized_arguments_fail
     unit/proxy/test_streamed.py::test_oversized_stream_fails
-The arguments of a call, an
+The arguments of a call
     unit/proxy/test_streamed.py::test_other_tasks_run_between_slices
     unit/proxy/test_streamed_slices.py::test_short_pieces_share_a_slice
     unit/response/test_judge.py::test_oversized_arguments_fail
     unit/proxy/test_streamed.py::test_oversized_stream_fails
 # A tool's output
-On the way to the model
+In requests, toolsim never
     unit/request/test_record.py::test_output_record
     unit/request/test_rewrite.py::test_text_is_unchanged
 Only text that the
@@ -275,7 +277,7 @@ toolsim writes each output
 Text cannot forge the
     unit/request/test_record.py::test_user_line_is_never_a_record
     unit/request/test_record.py::test_invisible_characters_do_not_hide_a_record
-A call that a
+If the model writes a call
     unit/response/test_quoted_calls.py::test_call_copied_from_an_output_is_text
     unit/response/test_quoted_calls.py::test_wrapping_does_not_hide_a_quoted_call
 A quoted call stays
@@ -287,11 +289,11 @@ Text in inline code
     unit/response/test_quotation.py::test_quoted_call_is_text
 The model might believe
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
-With the arguments in another order
+If the order of the arguments
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
-toolsim treats a call
+If the model repeats a call
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
-The model can repeat
+toolsim lets the model repeat
     unit/response/test_quoted_calls.py::test_calls_not_quoted_verbatim_are_made
 toolsim cannot search for
     unit/response/test_quoted_calls.py::test_stored_outputs_are_not_searched
@@ -304,7 +306,7 @@ With `toolsim_untagged=no_use_tool` and your
 For a turn that
     unit/request/test_rewrite.py::test_choice_none
 # A backend
-A backend cannot call
+A backend cannot use
     unit/response/test_toolbox.py::test_structured_calls_are_matched
     unit/response/test_choice.py::test_rejected_structured_call_becomes_text
 The client receives such
@@ -317,7 +319,7 @@ toolsim treats structured calls
     unit/response/test_masked_calls.py::test_broken_structured_call_becomes_text
 A backend can call
     unit/response/test_masked_calls.py::test_undeclared_structured_call_becomes_text
-toolsim does not parse
+If a request has no tools
     unit/request/test_rewrite.py::test_request_without_tools_passes
     unit/request/test_rewrite.py::test_request_without_tools_is_translated
 A backend cannot make
@@ -365,7 +367,7 @@ A server receives only
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
 A server does not receive
     proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
-With [traces](inspect.md#traces), a server
+If [traces](inspect.md#traces) are enabled
     unit/otel/test_conventions.py::test_remote_server_is_identified_by_host_and_port
 Tool names include the server's label
     unit/mcp/test_catalog.py::test_tool_names_are_unique
@@ -425,7 +427,7 @@ A bug in toolsim ends only
     faults/test_faults.py::test_function_fails_once
 After an exception, toolsim
     faults/test_faults.py::test_function_fails_once
-A request is not
+toolsim does not forward the request
     faults/test_faults.py::test_function_fails_once
 The client receives a
     unit/proxy/test_streamed.py::test_exception_ends_the_answer
@@ -454,6 +456,7 @@ Without `toolsim_api_key`, if a
 By default, toolsim allows
     unit/proxy/test_access.py::test_pages_are_accepted_by_origin
     unit/proxy/test_access.py::test_local_pages_are_accepted_by_default
+If a key is set, a page
     unit/proxy/test_access.py::test_key_is_sufficient_for_pages
 Without a key, toolsim
     proxy/test_access.py::test_unlisted_origin_is_refused
@@ -485,6 +488,7 @@ toolsim removes secrets from
 """The beginning of each sentence on the page, followed by the tests that prove it."""
 
 EXPLAINS = (
+    "Background answers continue",
     "Clients without a key",
     "Only a [key file](#several-users)",
     "People who share",
@@ -495,11 +499,12 @@ EXPLAINS = (
     "Such a server can",
     "toolsim limits what",
     "A server cannot send",
-    "Tool outputs that a",
+    "This also applies to tool outputs",
     "You can require approval",
     "If the outcome matters",
     "A filter with `read_only`",
     "see the arguments of",
+    "A model derives the arguments",
     "The owner of a host name",
     "If a client's request",
     "If no key is",
@@ -510,7 +515,7 @@ EXPLAINS = (
     "A client can send",
     "A client with many connections",
     "A client that invents many keys",
-    "A client cannot send a request in a loop",
+    "A client cannot cause a request loop",
     "Set `toolsim_api_key`, or give",
     "A model can write",
     "Text that a tool, a user",
@@ -518,7 +523,7 @@ EXPLAINS = (
     "The following risks remain.",
     "Each item is a",
     "You can reduce these",
-    "A backend can answer",
+    "A backend can send wrong data",
     "An MCP server ([from",
     "lie in the descriptions",
     "do anything that its user account",
@@ -554,7 +559,7 @@ NUMBERS: dict[str, tuple[float, ...]] = {
     ),
     "A message that cannot be parsed": (websocket.UNREADABLE_UNITS / websocket.MESSAGE_UNITS,),
     "Frames of 1 KiB": (websocket.FREE_FRAME_BYTES / KIB,),
-    "toolsim closes a connection that": (websocket.POLICY,),
+    "If a connection exceeds this rate": (websocket.POLICY,),
     "If 1 MiB of answers is buffered": (requests.MAX_UNREAD_BYTES / MIB,),
     "If 1 MiB of errors is buffered": (protocol.MAX_UNREAD_ERRORS / MIB, websocket.POLICY),
     "The kernel buffers at most": (2 * upgrades.BUFFER_BYTES / KIB,),
