@@ -70,7 +70,7 @@ Rewriting a smaller body
 Clients take turns
     unit/proxy/test_worker.py::test_owners_take_turns
     unit/core/test_serial_executor.py::test_owners_take_turns
-Large parts of answers
+If an answer is sent over WebSocket
     unit/proxy/mitmproxy12/test_internal_flow.py::test_large_reads_take_turns
     unit/core/test_turns.py::test_owners_take_turns
 toolsim estimates the cost
@@ -110,6 +110,8 @@ Large WebSocket messages are
     unit/sockets/test_server.py::test_large_message_is_read_in_a_worker
 All WebSocket connections together
     unit/core/test_fair_cache.py::test_largest_share_is_evicted_first
+toolsim evicts conversations
+    unit/core/test_fair_cache.py::test_largest_share_is_evicted_first
 If a client exceeds a limit
     unit/sockets/test_connection.py::test_flood_affects_only_its_sender
 toolsim checks the key
@@ -128,7 +130,7 @@ A message that cannot be parsed
     unit/sockets/test_server.py::test_unreadable_message_costs_more
 Frames of 1 KiB
     unit/sockets/test_websocket.py::test_large_message_in_many_frames
-If a connection exceeds this rate
+If a connection exceeds the rate limit
     unit/sockets/test_websocket.py::test_flood_closes_its_connection
 If 1 MiB of answers is buffered
     proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
@@ -189,7 +191,7 @@ A missing or invalid
 While the proxy is
     proxy/test_users.py::test_user_removed_while_serving
     unit/proxy/options/test_api_keys.py::test_changed_file_applies_to_the_next_request
-The user's name is
+Stored answers belong
     proxy/test_users.py::test_user_is_in_log_and_metrics
 The user's name appears
     proxy/test_users.py::test_user_is_in_log_and_metrics
@@ -239,13 +241,13 @@ A model cannot make
 A model cannot pass
     unit/response/test_judge.py::test_verdict_table
     unit/response/test_answer.py::test_strict_failure_cuts_off_the_backend
-If the arguments for
+If the arguments for a strict tool
     unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
 The limits of a
     unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
-If the tool is
+If the arguments for any other
     unit/response/test_checker.py::test_timed_out_check_is_unsettled
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
 toolsim rewrites a model's
@@ -301,7 +303,7 @@ Structured calls from the
     unit/response/test_quoted_calls.py::test_stored_outputs_are_not_searched
 With `toolsim_untagged=no_use_tool` and your
     unit/response/test_quoted_calls.py::test_options_that_prevent_quoted_calls
-`toolsim_tool_allowlist=!NAME`
+To hide a tool
     unit/response/test_masked_calls.py::test_masked_call_is_never_passed_on
 For a turn that
     unit/request/test_rewrite.py::test_choice_none
@@ -334,10 +336,10 @@ An answer that ends before its
     unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
     unit/response/test_answer.py::test_failure_after_a_call_causes_a_warning
     unit/response/test_answer.py::test_failure_after_a_responses_call_is_an_error
-toolsim keeps the complete
+If a truncated answer
     unit/response/test_rewrite.py::test_chat_stream_broken_after_a_call_keeps_the_call
     unit/response/test_answer.py::test_failure_after_a_responses_call_is_an_error
-The log reports such
+The log reports this exception
     unit/response/test_answer.py::test_failure_after_a_call_causes_a_warning
 A backend cannot keep
     unit/proxy/test_streamed.py::test_silence_causes_keepalives_and_an_error
@@ -347,7 +349,7 @@ toolsim decodes compressed answers
     unit/wire/test_sse.py::test_oversized_event_is_truncated
     unit/wire/test_sse.py::test_event_with_too_many_values_fails
 # An MCP server
-Descriptions and outputs are
+The model receives both
     proxy/test_mcp.py::test_forged_records_are_text
 A description can tell
     unit/mcp/test_server_config.py::test_approval_is_required_by_default
@@ -358,7 +360,7 @@ A server with the key
 toolsim follows redirects only
     unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
     unit/mcp/test_web.py::test_other_hosts_are_not_contacted
-The `server_url` of a
+A request can name
     unit/rounds/test_searches.py::test_disallowed_host_is_a_400
     unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
     unit/mcp/test_web.py::test_other_hosts_are_not_contacted
@@ -383,7 +385,7 @@ Between two requests, a
     unit/mcp/test_stdio.py::test_server_output_is_limited
 toolsim refuses compressed HTTP
     unit/mcp/test_web.py::test_compressed_answer_is_rejected
-An MCP tool call
+toolsim limits the duration
     unit/mcp/test_connection.py::test_busy_server_times_out_without_being_dropped
     unit/mcp/test_outcome.py::test_errors_have_api_formats
     unit/rounds/test_hosted_calls.py::test_approval_requests_count_toward_the_limit
@@ -408,7 +410,7 @@ toolsim stores the tool and
 An approval applies to
     unit/mcp/test_approvals.py::test_approval_returns_the_requested_call_once
     proxy/test_mcp.py::test_approval_is_for_one_call
-An approval is valid
+An approval can be used
     unit/mcp/test_approvals.py::test_other_owners_cannot_approve
     unit/mcp/test_approvals.py::test_pending_approvals_expire
     unit/rounds/test_hosted_calls.py::test_repeated_decision_counts_once
@@ -458,7 +460,7 @@ By default, toolsim allows
     unit/proxy/test_access.py::test_local_pages_are_accepted_by_default
 If a key is set, a page
     unit/proxy/test_access.py::test_key_is_sufficient_for_pages
-Without a key, toolsim
+If no key is set, toolsim
     proxy/test_access.py::test_unlisted_origin_is_refused
 The only exception is a page
     proxy/test_access.py::test_page_of_the_listener_can_call_it
@@ -490,7 +492,7 @@ toolsim removes secrets from
 EXPLAINS = (
     "Background answers continue",
     "Clients without a key",
-    "Only a [key file](#several-users)",
+    "To limit the number of turns",
     "People who share",
     "`toolsim_api_key=file:keys.txt` names",
     "```text",
@@ -507,16 +509,17 @@ EXPLAINS = (
     "A model derives the arguments",
     "The owner of a host name",
     "If a client's request",
-    "If no key is",
+    "If no key is set, the rules",
     "If you serve toolsim",
     "The key is transmitted",
     "Flows in mitmweb",
     "Flows are meant only",
     "A client can send",
+    "These requests can cause",
     "A client with many connections",
     "A client that invents many keys",
     "A client cannot cause a request loop",
-    "Set `toolsim_api_key`, or give",
+    "To separate their answers",
     "A model can write",
     "Text that a tool, a user",
     "A proxy cannot detect",
@@ -559,7 +562,7 @@ NUMBERS: dict[str, tuple[float, ...]] = {
     ),
     "A message that cannot be parsed": (websocket.UNREADABLE_UNITS / websocket.MESSAGE_UNITS,),
     "Frames of 1 KiB": (websocket.FREE_FRAME_BYTES / KIB,),
-    "If a connection exceeds this rate": (websocket.POLICY,),
+    "If a connection exceeds the rate limit": (websocket.POLICY,),
     "If 1 MiB of answers is buffered": (requests.MAX_UNREAD_BYTES / MIB,),
     "If 1 MiB of errors is buffered": (protocol.MAX_UNREAD_ERRORS / MIB, websocket.POLICY),
     "The kernel buffers at most": (2 * upgrades.BUFFER_BYTES / KIB,),
@@ -571,7 +574,7 @@ NUMBERS: dict[str, tuple[float, ...]] = {
     "toolsim decodes compressed answers": (Limits().max_event_bytes / MIB, MAX_EVENT_VALUES),
     "A message from a": (stdio.MAX_MESSAGE_BYTES / MIB,),
     "Between two requests": (stdio.MAX_BETWEEN_BYTES / MIB, stdio.MAX_BETWEEN_MESSAGES),
-    "An approval is valid": (approvals.MAX_SECONDS / 3600,),
+    "An approval can be used": (approvals.MAX_SECONDS / 3600,),
 }
 """For each sentence with numbers: the corresponding values in the code, in the same order."""
 
