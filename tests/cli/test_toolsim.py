@@ -54,7 +54,7 @@ def test_demo(tmp_path: Path) -> None:
         f"✗ {responses} stream · backend_truncated · ",
         f"✓ {responses} stream · 1 call get_weather · ",
     ]
-    assert lines[-1].startswith("played 14 turns. Your turn: base URL http://127.0.0.1:")
+    assert lines[-1].startswith("played 14 turns. Now try it yourself: base URL http://127.0.0.1:")
     assert run.stderr == ""
 
 
@@ -107,7 +107,7 @@ def test_serve_with_backend_down(tmp_path: Path) -> None:
     down.
     """
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
-        wait_for(log, r"the backend: the connection was refused")
+        wait_for(log, r"cannot list the backend's models: the connection was refused")
         assert line.post("/v1/chat/completions", ASK).status == 502
         wait_for(log, r"✗ m · chat · HTTP 502 The backend did not answer: .*")
 

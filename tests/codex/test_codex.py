@@ -392,7 +392,7 @@ async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) ->
     ("command", "words"),
     [
         (("no-such-binary", "app-server"), "install Codex"),
-        (("sh", "-c", "echo unrecognized subcommand >&2; exit 2"), "ended with status 2: unrecognized subcommand"),
+        (("sh", "-c", "echo unrecognized subcommand >&2; exit 2"), "exited with status 2: unrecognized subcommand"),
     ],
 )
 async def test_codex_that_cannot_start_is_a_503(

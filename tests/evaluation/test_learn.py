@@ -128,14 +128,14 @@ def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes", fault=fault) as model:
         code, printed = learner.run(model)
         assert code == 1, printed
-        assert "ended early: 3 consecutive questions were not answered" in printed
+        assert "ended early: the backend did not answer 3 consecutive questions" in printed
         profile = learner.learned()
         assert profile["options"] == {"toolsim_manifest": "hermes"}
         assert profile["tuned"]["complete"] is False
         assert all(choice["lost"] + choice["won"] > 0 for choice in profile["tuned"]["choices"])
         code, printed = learner.run(model)
         assert code == 1, printed
-        assert "continuing an earlier run with 70 answers" in printed
+        assert "continuing an earlier run, which has 70 answers" in printed
         assert learner.learned()["options"] == {"toolsim_manifest": "hermes"}
 
 
@@ -143,8 +143,10 @@ def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
     ("status", "headers", "says"),
     [
         (401, {}, "the backend rejects the key (HTTP 401"),
-        pytest.param(429, {"retry-after": "3600"}, "the backend's rate limit persists (HTTP 429", marks=EXTENDED),
-        pytest.param(500, {}, "3 consecutive questions were not answered", marks=EXTENDED),
+        pytest.param(
+            429, {"retry-after": "3600"}, "the backend is still overloaded or rate-limited (HTTP 429", marks=EXTENDED
+        ),
+        pytest.param(500, {}, "the backend did not answer 3 consecutive questions", marks=EXTENDED),
     ],
 )
 def test_no_profile_without_answers(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
@@ -253,7 +255,7 @@ def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")
     assert code == 0, printed
     assert "the gain of manifest=hermes is not confirmed by the other half of the turns" in printed
-    assert "the defaults stay" in printed
+    assert "the defaults are kept" in printed
     assert learner.learned()["options"] == {}
     assert learner.learned()["tuned"]["confirming_won"] == 0
 
@@ -273,8 +275,8 @@ def test_built_in_questions_are_asked_too(learner: Learner) -> None:
 @pytest.mark.parametrize(
     ("count", "words", "problem"),
     [
-        (0, ("--from", "{}"), "--from: {}: no recorded turn without errors or warnings"),
-        (13, ("--from", "{}"), "--from: too few turns: {} has 7 to choose settings and 6"),
+        (0, ("--from", "{}"), "--from: {} contains no recorded turn without errors or warnings"),
+        (13, ("--from", "{}"), "--from: too few turns in {}: 7 to choose settings and 6"),
         (0, ("--built-in",), "--built-in requires --from"),
     ],
 )

@@ -269,7 +269,7 @@ def test_predecessors_variables_are_enough(server: Server, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     first, second, last = done.stdout.splitlines()
     assert first == f"evaluating models at {server.url}: openai/gpt-4o-mini, google/gemini-2.0-flash-001"
-    assert second.startswith("skipped, because the server no longer lists these models: openai/gpt-4.1-mini, ")
+    assert second.startswith("skipping models that the server no longer lists: openai/gpt-4.1-mini, ")
     assert last.startswith("4/4 ")
     assert server.asked == {"openai/gpt-4o-mini": 2, "google/gemini-2.0-flash-001": 2}
     assert server.keys == {KEY}

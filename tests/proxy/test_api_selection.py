@@ -188,7 +188,7 @@ def test_backend_without_any_api(backend: TextBackend) -> None:
                 assert (reply.status, reply.json()) == (404, {"detail": "Not Found"})
         assert line.post(PATHS["messages"], request("messages")).json()["error"]["message"] == "Not Found"
         assert len(backend.rejected) == 7 * 3
-        warning = "it has none of /chat/completions, /responses, /messages: is the base URL correct?"
+        warning = "it has none of the endpoints /chat/completions, /responses, /messages: is the base URL correct?"
         assert proxy.log().count(warning) == 1
 
 

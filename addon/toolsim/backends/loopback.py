@@ -244,8 +244,8 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if request.hosted and request.tool_choice.mode != "none":
         kinds = ", ".join(dict.fromkeys(str(tool["type"])[:40] for tool in request.hosted))
         message = (
-            f"This backend does not run tools itself, but got {kinds}: expected functions. With toolsim_mcp_hosts, "
-            "toolsim runs mcp tools; tools that toolsim_tool_allowlist excludes are dropped."
+            f"This backend does not run tools itself, but 'tools' contains {kinds}. Send only functions. To let "
+            "toolsim run mcp tools, set toolsim_mcp_hosts. To drop the tools, exclude them with toolsim_tool_allowlist."
         )
         raise BadRequest(message, "tools", "unsupported_value")
     if request.stored_history:
@@ -256,8 +256,6 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if request.stored_history is not None:
         raise BadRequest("This backend does not store conversations.", "conversation", "unsupported_parameter")
     if wants_background(request):
-        message = (
-            "This backend does not support background answers, and this proxy does not store answers (toolsim_store)."
-        )
+        message = "'background' requires a store, but this proxy has none: set toolsim_store."
         raise BadRequest(message, "background", "unsupported_parameter")
     return request

@@ -165,7 +165,7 @@ class BackgroundStore:
                 return True
             if (standing := await self._standing(lease)) != "held":
                 return standing == "over"
-        raise StoreError(f"the conversation {ending.conversation} is changing too often")
+        raise StoreError(f"other requests kept changing the conversation {ending.conversation}")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
         """End an answer with ``value``, even if another proxy is generating it.

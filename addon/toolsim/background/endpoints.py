@@ -191,7 +191,7 @@ class BackgroundAnswers:
             if (run := self._runs.find(partition, id)) is not None:
                 await self._runs.end(run, CANCELLED if value else DELETED)
             return done.body
-        raise StoreError(f"{id} is changing too often")
+        raise StoreError(f"other requests kept changing {id}")
 
     async def _streamed(
         self, flow: HTTPFlow, exchange: Exchange, partition: str, call: ResourceCall

@@ -47,7 +47,7 @@ def backend_url(text: str) -> str:
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible API; did you mean "
+            f"got {text!r}, which is Ollama's native API, expected its OpenAI-compatible API; did you mean "
             f"{text.rstrip('/').rpartition('/api')[0]}/v1?"
         )
     if found := _ENDPOINT.search(text):
@@ -72,7 +72,7 @@ def served_backend(text: str) -> str:
     if not text.endswith(MODEL_SUFFIX):
         return backend_url(text)
     if not Path(text).expanduser().is_file():
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a model file: no such file")
+        raise argparse.ArgumentTypeError(f"the model file {text!r} does not exist")
     return text
 
 

@@ -81,7 +81,7 @@ def _argument(name: str, value: Any) -> Any:
 def _option(name: str, value: Any) -> list[str]:
     """Return an option's value as strings for the command line, with one string for each item of a list."""
     if isinstance(value, dict):
-        raise ValueError("got a table, expected an option: options are not grouped in tables")
+        raise ValueError("got a table, expected an option: move all options to the top level of the file")
     known = [*(option.full_name for option in table.OPTIONS), *(PREFIX + renamed for renamed in RENAMED)]
     if name.startswith(PREFIX) and name not in known:
         raise ValueError(f"no such option{nearest(name, known)}")

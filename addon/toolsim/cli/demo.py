@@ -147,7 +147,9 @@ class Player:
                 failed += status != turn.status
         self.failed = failed
         remark = f"; {failed} did not end as expected" if failed else ""
-        logger.info("played %d turns%s. Your turn: base URL %s, model %s", len(self._turns), remark, url, MODEL)
+        logger.info(
+            "played %d turns%s. Now try it yourself: base URL %s, model %s", len(self._turns), remark, url, MODEL
+        )
         if self._once:
             ctx.master.shutdown()  # type: ignore[no-untyped-call]
 

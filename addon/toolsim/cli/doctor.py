@@ -61,9 +61,14 @@ def main(args: Namespace) -> int:
         model = args.model or (found.models[0] if found.models else "")
         if args.model and found.models and args.model not in found.models:
             raise DiagnosisError(
-                f"{found.url} has no model {args.model}; it lists {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
+                f"{found.url} does not list the model {args.model}; it lists "
+                f"{listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
             )
-        calls = calls_by_itself(found, model, key) if model else "not tested: no models listed; try --model NAME"
+        calls = (
+            calls_by_itself(found, model, key)
+            if model
+            else "not tested, because no models are listed; try --model NAME"
+        )
     except DiagnosisError as sick:
         print(f"toolsim doctor: {sick}", file=sys.stderr)
         return 1
@@ -77,7 +82,7 @@ def main(args: Namespace) -> int:
     if model:
         print(f"  profile      {_profile(model)}")
     if native:
-        print("The server might not need toolsim. toolsim can still find calls that the server's parser misses:")
+        print("The server might not need toolsim. To also find calls that the server's parser misses, run:")
     else:
         print("Serve this backend with:")
     print(f"  {serve_line(found, native=native)}")
@@ -91,7 +96,7 @@ def _profile(model: str) -> str:
     except ValueError as problem:
         return f"cannot be read: {problem}"
     if found is None:
-        return f"{model}: none; toolsim tune finds the settings that suit this model"
+        return f"{model}: none; to find the best settings for this model, run toolsim tune"
     values = ", ".join(f"{name}={value}" for name, value in found.fields) or "all settings at their defaults"
     return f"{model}: {found.name} ({values})"
 
@@ -119,8 +124,8 @@ def examine(url: str, key: str) -> ProbeResult:
     if not has_page and answer.status in (404, 405) and (found := _apis(place, key)):
         return ProbeResult(place, found, ())
     if has_page:
-        raise DiagnosisError(f"{url} answers with a web page instead of an API: is this the right port and path?")
-    raise DiagnosisError(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
+        raise DiagnosisError(f"{url} returned a web page instead of an API response: are the port and path correct?")
+    raise DiagnosisError(f"{place}/models returned HTTP {answer.status}{_reason(answer)}")
 
 
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
@@ -136,7 +141,7 @@ def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
     if answer.status != 200 or answer.body is None:
         problem = printable(answer.problem, _MAX_CHARS)
         if "tool" in problem.lower():
-            return f"no, the server refuses tools ({problem})"
+            return f"no, the server rejects tools ({problem})"
         return f"unknown (HTTP {answer.status}{_reason(answer)})"
     calls, text = _contents(answer.body)
     if TOOL in calls:
@@ -187,12 +192,12 @@ def _other_place(url: str, key: str) -> str:
     for place in other_places(url):
         if (answer := _ask(f"{place}/models", key)).status == 200 and answer.body is not None:
             return f"; did you mean {place}?"
-    return ": is this the right path?"
+    return ": is the path correct?"
 
 
 def _about_key(url: str, answer: Answer, key: str) -> str:
     if key:
-        return f"{url} refuses the key (HTTP {answer.status}{_reason(answer)})"
+        return f"{url} rejects the key (HTTP {answer.status}{_reason(answer)})"
     return (
         f"{url} requires a key (HTTP {answer.status}): use --key-env NAME, where NAME is the environment "
         "variable that contains the key"

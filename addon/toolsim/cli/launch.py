@@ -162,8 +162,8 @@ def _local_server(agent: Agent) -> str:
         is_empty += f"; {title} is running, but has no model"
     titles = " or ".join(title for title, _ in LOCAL_SERVERS.values())
     raise UsageError(
-        f"no backend specified: no toolsim proxy is running, {settings_file()} does not name a backend, and no "
-        f"{titles} server with a model answers{is_empty}: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
+        f"no backend found: no toolsim proxy is running, {settings_file()} does not name a backend, and no {titles} "
+        f"server with a model answers{is_empty}. Specify one: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
     )
 
 

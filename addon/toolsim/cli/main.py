@@ -164,10 +164,10 @@ def parser() -> Parser:
         type=arguments.served_backend,
         help="the backend's base URL, such as http://127.0.0.1:11434/v1, or a model file, such as model.gguf",
     )
-    codex = command("codex", "serve your Codex login")
+    codex = command("codex", "serve models with your Codex login")
     launch = command(
         "launch",
-        "run an agent program with a backend",
+        "run a coding agent, such as Claude Code, with a backend",
         epilog="Arguments after -- are passed to the program: toolsim launch codex URL -- exec 'Fix the tests.' "
         "toolsim launch PROGRAM --help shows details.",
     )
@@ -197,7 +197,7 @@ def parser() -> Parser:
         type=arguments.recorded_backend,
         help="the backend: a base URL, a model file or codex (default: the backend of a running toolsim)",
     )
-    demo = command("demo", "play one turn of each kind with a scripted model, and keep serving the model")
+    demo = command("demo", "run one sample turn of each kind with a scripted model, and keep serving that model")
     demo.add_argument(
         "--once", action="store_true", help="exit after the turns, with status 0 if all turns ended as expected"
     )
@@ -224,8 +224,8 @@ def parser() -> Parser:
     commands.add_parser("export", help="write recorded turns as training data", add_help=False)
     doctor = command(
         "doctor",
-        "report what a server supports, and the command that serves it",
-        "Check what a server supports, with one short question to a model, and print the command that serves it.",
+        "check what a server supports, and print the command that serves it",
+        "Check what a server supports, ask one of its models a short question, and print the command that serves it.",
     )
     doctor.add_argument(
         "url",
@@ -239,7 +239,11 @@ def parser() -> Parser:
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that contains the key")
     options = command("options", "print all options with their help, defaults and current values")
     options.add_argument(
-        "word", nargs="?", default="", metavar="WORD", help="print only options that contain this word"
+        "word",
+        nargs="?",
+        default="",
+        metavar="WORD",
+        help="print only options whose names or, if there are none, whose help texts contain this word",
     )
     _add_settings(options)
     command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")

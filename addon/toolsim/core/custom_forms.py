@@ -69,7 +69,7 @@ def read_forms(tables: Sequence[Mapping[str, Any]]) -> tuple[CustomForm, ...]:
 
 def _read(number: int, table: Mapping[str, Any]) -> CustomForm:
     if surplus := [entry for entry in table if entry not in _ENTRIES]:
-        raise InvalidForm(number, surplus[0], f"not a key of a form; expected one of {', '.join(_ENTRIES)}")
+        raise InvalidForm(number, surplus[0], f"a form does not have this key; expected one of {', '.join(_ENTRIES)}")
     opening, closing = (_marker(number, entry, table.get(entry)) for entry in ("opening", "closing"))
     if opening == closing:
         raise InvalidForm(number, "closing", f"got {closing!r}, which is also the opening marker")
@@ -80,7 +80,7 @@ def _read(number: int, table: Mapping[str, Any]) -> CustomForm:
     if not isinstance(keys, Mapping) or not all(key in _KEYS and isinstance(keys[key], str) for key in keys):
         raise InvalidForm(number, "keys", f"got {keys!r}, expected a table with the strings name and arguments")
     if keys and body != "json":
-        raise InvalidForm(number, "keys", f"a body of format {body!r} cannot have keys; only a json body can")
+        raise InvalidForm(number, "keys", f"a form whose body is {body!r} cannot have keys; only a json body can")
     return CustomForm(opening, closing, body, keys.get("name", ""), keys.get("arguments", ""))
 
 
@@ -88,5 +88,5 @@ def _marker(number: int, entry: str, value: object) -> str:
     if not isinstance(value, str) or len(value) not in _LENGTHS or value != value.strip() or "\n" in value:
         raise InvalidForm(number, entry, f"got {value!r}, expected one line of 3 to 64 characters")
     if value[0].isalnum() or value[0] in _NO_START:
-        raise InvalidForm(number, entry, f"got {value!r}, expected a first character that cannot begin a word or value")
+        raise InvalidForm(number, entry, f"got {value!r}, expected a marker whose first character cannot begin a word")
     return value

@@ -75,7 +75,7 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
                 if name == model.id or (not _is_id(name) and is_selected(model, (name,)))
             ]
             if not excluded:
-                raise UsageError(f"--models: {word} excludes none of these models: {', '.join(chosen) or 'none'}")
+                raise UsageError(f"--models: {word} matches none of the selected models: {', '.join(chosen) or 'none'}")
             for id in excluded:
                 del chosen[id]
             continue
@@ -105,8 +105,8 @@ def differences(served: Sequence[str]) -> str:
     return "\n".join(
         f"{label} ({len(ids)} of {count}): {', '.join(ids) or 'none'}"
         for label, ids, count in (
-            ("the catalog lacks", lacking, len(set(served))),
-            ("the server does not list", gone, len(hosted)),
+            ("not in the catalog", lacking, len(set(served))),
+            ("not listed by the server", gone, len(hosted)),
         )
     )
 

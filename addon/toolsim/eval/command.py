@@ -103,7 +103,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
                 flush=True,
             )
             if gone := catalog.missing(args.models, served) if served else []:
-                print(f"skipped, because the server no longer lists these models: {', '.join(gone)}", flush=True)
+                print(f"skipping models that the server no longer lists: {', '.join(gone)}", flush=True)
         for notice in settings.notices(args, setup):
             print(f"toolsim eval: {notice}", file=sys.stderr)
         log = Journal(folder, Secrets([key]))

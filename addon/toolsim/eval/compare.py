@@ -90,8 +90,8 @@ def render(comparison: Comparison) -> str:
     ]
     if comparison.alone_a or comparison.alone_b:
         parts.append(
-            f"Left out, because the other report does not contain them: {comparison.alone_a} of A, "
-            f"{comparison.alone_b} of B."
+            "Runs left out, because the other report contains no matching run: "
+            f"{comparison.alone_a} of A, {comparison.alone_b} of B."
         )
     if flipped:
         parts.append(

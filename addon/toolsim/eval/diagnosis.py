@@ -40,7 +40,7 @@ def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdic
         if outcome.answers[-1].finish == "length":
             return Verdict.failed("truncation", f"{goal}; cut off by the token limit")
         if looks_like_call(outcome.text):
-            return Verdict.failed("malformed_json", f"{goal}; the next call stayed text: {_short(outcome.text)}")
+            return Verdict.failed("malformed_json", f"{goal}; the next call was left as text: {_short(outcome.text)}")
     if outcome.stop == "max_turns":
         return Verdict.failed("turn_limit", f"the model was still making calls after {len(outcome.answers)} turns")
     if goal is not None:
@@ -48,8 +48,8 @@ def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdic
     if outcome.stop == "tool_failed":
         last = {execution.call.name: execution for execution in outcome.executions}
         culprit = next(execution for execution in last.values() if not execution.result.ok)
-        why = f"{culprit.call.name} ended with {', '.join(culprit.result.errors)}"
-        return Verdict.failed(_label(culprit), f"the tool failure policy is not met: {why}")
+        why = f"{culprit.call.name} failed with {', '.join(culprit.result.errors)}"
+        return Verdict.failed(_label(culprit), f"the tool failure policy is violated: {why}")
     return Verdict.failed("wrong_final_text", f"expected {final!r}, got {_short(outcome.text)}")
 
 
@@ -57,7 +57,7 @@ def _without_calls(outcome: Outcome) -> Verdict:
     if outcome.answers[-1].finish == "length":
         return Verdict.failed("truncation", "cut off by the token limit before any call")
     if "<tool_call" in outcome.text:
-        return Verdict.failed("malformed_json", f"the call stayed text: {_short(outcome.text)}")
+        return Verdict.failed("malformed_json", f"the call was left as text: {_short(outcome.text)}")
     written = "the answer contains a call as text" if looks_like_call(outcome.text) else "no call"
     return Verdict.failed("no_call", f"{written}: {_short(outcome.text)}")
 

@@ -74,13 +74,13 @@ FLAGS = (
     Flag("key-env", "environment variable that contains the server's API key", "", metavar="NAME"),
     Flag(
         "models",
-        "models to evaluate: names at the server, or ids, base ids, providers and tags in the catalog; * matches any "
-        "text, ! excludes models, and all selects the entire catalog",
+        "models to evaluate: names that the server lists, or ids, base ids, providers and tags in the catalog; * "
+        "matches any text, ! excludes models, and all selects the entire catalog",
         "",
         env="MODEL_FILTER",
         metavar="LIST",
     ),
-    Flag("method", "methods by which tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
+    Flag("method", "methods of offering tools to the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
     Flag(
         "suite", "suites to run: scenarios, questions, unseen, which_output, bfcl:CATEGORY", "scenarios", metavar="LIST"
     ),
@@ -113,9 +113,9 @@ FLAGS = (
         number,
         env="TEMPERATURE",
     ),
-    Flag("top-p", "top_p, likewise", None, number, env="TOP_P"),
-    Flag("top-k", "top_k, likewise", None, whole, env="TOP_K"),
-    Flag("min-p", "min_p, likewise", None, number, env="MIN_P"),
+    Flag("top-p", "top_p to use instead of the sampling profile's top_p", None, number, env="TOP_P"),
+    Flag("top-k", "top_k to use instead of the sampling profile's top_k", None, whole, env="TOP_K"),
+    Flag("min-p", "min_p to use instead of the sampling profile's min_p", None, number, env="MIN_P"),
     Flag(
         "llm-options",
         "additional request fields as a JSON object; sampling profiles override them",
@@ -157,7 +157,7 @@ FLAGS = (
     ),
     Flag(
         "tool-use-mode",
-        "scenarios: use of tools: required (enforced), optional (relaxed), or none (disabled)",
+        "scenarios: tools are required (enforced), optional (relaxed), or not offered (disabled)",
         "relaxed",
         choices=("enforced", "relaxed", "disabled"),
         env="TOOL_USE_MODE",
@@ -171,8 +171,8 @@ FLAGS = (
     ),
     Flag(
         "tool-failure-policy",
-        "scenarios with --tool-use-mode enforced: require success of the last call of each tool (fatal), or of at "
-        "least one call (tolerated)",
+        "scenarios with --tool-use-mode enforced: require the last call of each tool to succeed (fatal), or at least "
+        "one call (tolerated)",
         "fatal",
         choices=("fatal", "tolerated"),
         env="TOOL_FAILURE_POLICY",
@@ -249,9 +249,9 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         dest="options",
-        help="set a toolsim option; several values, separated by commas, are compared",
+        help="set a toolsim option; values separated by commas are compared with each other",
     )
-    made.add_argument("--flows", action="store_true", help="record the exchanges of the method toolsim as .flow files")
+    made.add_argument("--flows", action="store_true", help="method toolsim: record the exchanges as .flow files")
     made.add_argument(
         "--resume",
         nargs="?",

@@ -61,7 +61,10 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
         unlike = sorted(name for name in {*first, *other} if first.get(name) != other.get(name))
         if unlike:
             name = unlike[0]
-            raise UsageError(f"{folders[0]} has {name} {first.get(name)!r}, {folder} has {other.get(name)!r}")
+            raise UsageError(
+                f"different settings: {name} is {first.get(name)!r} in {folders[0]}, but {other.get(name)!r} in "
+                f"{folder}"
+            )
     return first
 
 
@@ -107,5 +110,5 @@ def main(argv: Sequence[str]) -> int:
 def _name(text: str, parts: Sequence[Path]) -> tuple[Path, str]:
     folder, equals, name = text.partition("=")
     if not equals or Path(folder) not in parts:
-        raise UsageError(f"--name: expected REPORT=NAME with one of the reports, got {text}")
+        raise UsageError(f"--name: expected REPORT=NAME, where REPORT is one of the reports, got {text}")
     return Path(folder), name

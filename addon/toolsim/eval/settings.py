@@ -67,8 +67,8 @@ async def check_tool_choice(chosen: Setup) -> None:
         return
     offered = frozenset[str]().union(*[await tools_of(case) for case in chosen.cases])
     for name in sorted(names - offered):
-        there = f"the cases have {', '.join(sorted(offered))}" if offered else "the cases have no tools"
-        raise UsageError(f"tool_choice: no selected case has a tool {name}; {there}")
+        there = f"the cases offer {', '.join(sorted(offered))}" if offered else "the cases offer no tools"
+        raise UsageError(f"tool_choice: no selected case offers a tool named {name}; {there}")
 
 
 def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
@@ -142,9 +142,9 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
     asked = {cell.model for cell, _ in setup.cells}
     doubtful = [model.id for model in catalog.CATALOG if model.id in asked and model.tool_calling_reliable is False]
     if args.tool_use_mode == "enforced" and doubtful:
-        found.append(f"--tool-use-mode enforced: tool calls are marked unreliable for {', '.join(doubtful)}")
+        found.append(f"--tool-use-mode enforced: the catalog marks tool calls as unreliable for {', '.join(doubtful)}")
     if args.fallback_matrix and "native" not in words(args.method):
-        found.append("--fallback-matrix compares two settings of --method native, which is not among the methods")
+        found.append("--fallback-matrix has no effect without --method native")
     return found
 
 
@@ -214,7 +214,7 @@ def _choice(choice: Any) -> str:
     named = choice.get("function", choice).get("name") if isinstance(choice, dict) else choice
     if isinstance(named, str):
         return named
-    raise UsageError("tool_choice: expected auto, required, none, a tool's name or the API's object for one")
+    raise UsageError("tool_choice: expected auto, required, none, a tool's name, or an object that names a tool")
 
 
 def _object(text: str, flag: str) -> dict[str, Any]:
@@ -225,5 +225,5 @@ def _object(text: str, flag: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{flag}: expected a JSON object, got {text:.60}")
     if taken := sorted(RESERVED & value.keys()):
-        raise UsageError(f"{flag}: {', '.join(taken)} cannot be set, because the evaluation sets it")
+        raise UsageError(f"{flag}: got {', '.join(taken)}, which only the evaluation can set")
     return value

@@ -146,7 +146,7 @@ class McpConnection:
                     release = await self._turns.acquire(who)
             except TimeoutError:
                 label, seconds = self.server.label, self.server.timeout
-                message = f"The server {label!r} is busy: this request waited {seconds:g} s for its turn."
+                message = f"The server {label!r} is busy: it was still handling other requests after {seconds:g} s."
                 raise ServerFailed(message) from None
             try:
                 return await self._answer(question)
@@ -181,7 +181,7 @@ class McpConnection:
             if self._life is None or self._life.is_over:
                 if (pause := self._not_before - self._clock()) > 0:
                     label = self.server.label
-                    raise ServerFailed(f"The server {label!r} has failed; the next attempt is in {pause:.0f} s.")
+                    raise ServerFailed(f"The server {label!r} has failed; try again in {pause:.0f} s.")
                 self._life, self._tools = _Session(self), None
             # The session may still be opening, even if the call that started it has been canceled.
             life = self._life
@@ -274,7 +274,9 @@ class _Session:
             if (self.has_failed or never_up) and self._last_words:
                 # The server's standard error is only logged, so that only the operator sees it.
                 label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
-                logger.warning("toolsim: the last output of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
+                logger.warning(
+                    "toolsim: the last error output of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip()
+                )
 
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[Any]:

@@ -100,11 +100,11 @@ class Pool:
         shares = Counter(self._owners[key] for key in self._connections if not key.command)
         if shares[owner] >= MAX_OF_ONE:
             if not self._close_unused(owner):
-                raise TooManyConnections(f"All of this client's {MAX_OF_ONE} connections to MCP servers are in use.")
+                raise TooManyConnections(f"All {MAX_OF_ONE} of this client's connections to MCP servers are in use.")
         elif shares.total() >= MAX_CONNECTIONS and not any(
             self._close_unused(each) for each, _ in shares.most_common()
         ):
-            raise TooManyConnections(f"All of the {MAX_CONNECTIONS} connections to MCP servers are in use.")
+            raise TooManyConnections(f"All {MAX_CONNECTIONS} connections to MCP servers are in use.")
 
     def _close_unused(self, owner: str) -> bool:
         for key, connection in self._connections.items():

@@ -104,9 +104,11 @@ def _strings(value: Mapping[str, Any], key: str, param: str) -> tuple[tuple[str,
     given = optional(value, key, dict, param) or {}
     for name, text in given.items():
         if not isinstance(text, str) or re.search(r"[\r\n\0]", name + text) or not name:
-            raise BadRequest(f"Invalid '{param}.{key}': expected strings of one line each.", f"{param}.{key}")
+            raise BadRequest(
+                f"Invalid '{param}.{key}': expected names and values that are single-line strings.", f"{param}.{key}"
+            )
     if len(given) > _MAX_HEADERS and key == "headers":
-        raise BadRequest(f"Invalid '{param}.{key}': expected at most {_MAX_HEADERS}.", f"{param}.{key}")
+        raise BadRequest(f"Invalid '{param}.{key}': expected at most {_MAX_HEADERS} headers.", f"{param}.{key}")
     return tuple(given.items())
 
 
@@ -142,12 +144,14 @@ def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
             never = _filter(given["never"], f"{param}.never") if given.get("never") is not None else NONE
             always = _filter(given["always"], f"{param}.always") if given.get("always") is not None else NONE
             if always.names is None:
-                raise BadRequest(f"Invalid '{param}.always': expected tool_names.", f"{param}.always")
+                raise BadRequest(f"Invalid '{param}.always': expected an object with 'tool_names'.", f"{param}.always")
             if never.names is not None:
                 never = replace(never, names=never.names - always.names)
             return (never,)
         case other:
-            raise BadRequest(f"Invalid '{param}': expected always, never or filters, got {str(other)[:40]!r}.", param)
+            raise BadRequest(
+                f"Invalid '{param}': expected 'always', 'never' or an object, got {str(other)[:40]!r}.", param
+            )
 
 
 def _check_url(url: str, param: str) -> str:
@@ -190,12 +194,12 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
     defers = optional(declared, "defer_loading", bool, param) or False
     for other in ("connector_id", "tunnel_id"):
         if declared.get(other) is not None:
-            message = f"'{param}.{other}' is not supported: name a server by its label or its 'server_url'."
+            message = f"'{param}.{other}' is not supported: use 'server_label' or 'server_url' instead."
             raise BadRequest(message, f"{param}.{other}", "unsupported_parameter")
     own = known.get(label)
     if own is not None:
         if url is not None and url != own.url:
-            message = f"'{label}' is the label of a server of this proxy: omit 'server_url', or choose another label."
+            message = f"'{label}' is the label of a server on this proxy: omit 'server_url', or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
         # A tool has to match the operator's filters and the client's filters. So a client can only make the rules
         # stricter.
@@ -214,13 +218,13 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
     place = _check_url(url, f"{param}.server_url")
     if not _is_among(place, hosts):
-        message = f"MCP servers at '{place}' are not allowed (toolsim_mcp_hosts)."
+        message = f"MCP servers at '{place}' are not allowed: toolsim_mcp_hosts does not list this host."
         raise BadRequest(message, f"{param}.server_url", "invalid_value")
     headers = _strings(declared, "headers", param)
     token = optional(declared, "authorization", str, param)
     if token is not None:
         if re.search(r"[\r\n\0]", token):
-            raise BadRequest(f"Invalid '{param}.authorization': expected one line.", f"{param}.authorization")
+            raise BadRequest(f"Invalid '{param}.authorization': expected a single line.", f"{param}.authorization")
         others = ((name, value) for name, value in headers if name.lower() != "authorization")
         headers = (*others, ("Authorization", f"Bearer {token}"))
     server = Server(label, url=url, headers=headers, kind="http", allowed=allowed, free=free)

@@ -117,7 +117,7 @@ class LoggingExporter(SpanExporter):
                 self._is_failing = False
                 logger.info("toolsim: traces are being exported again")
             return SpanExportResult.SUCCESS
-        self.log_failure(self._heard or "no reason was given")
+        self.log_failure(self._heard or "the exporter gave no reason")
         return SpanExportResult.FAILURE
 
     def _export(self, exporter: SpanExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:

@@ -10,7 +10,7 @@ from toolsim.installation import command_for_extra
 
 logger = logging.getLogger(__name__)
 
-MISSING = "toolsim: the environment enables traces (%s), which require the extra [otel]: %s"
+MISSING = "toolsim: the environment variable %s enables traces, which require the extra [otel]: %s"
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 

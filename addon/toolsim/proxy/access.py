@@ -68,7 +68,7 @@ class Refusal(ApiError):
 
 
 _WRONG_KEYS = Refusal(
-    "Too many requests with wrong keys from this address.",
+    "Too many requests with incorrect keys from this address.",
     "rate_limit_error",
     "rate_limit_exceeded",
     status=429,
@@ -128,8 +128,8 @@ def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = Fals
     """Return the reason for refusing to forward a client's requests to other hosts, or None if they are allowed."""
     if (settings.builtin is not None or settings.models is not None) and settings.upstream is None:
         message = (
-            "This listener is not a forward proxy: it serves its own backend, at /v1. Requests for other hosts are "
-            "forwarded only if toolsim_upstream is set."
+            "This listener is not a forward proxy: it serves only its own backend, at /v1. To forward requests for "
+            "other hosts, set toolsim_upstream."
         )
         return _forbidden(message, "not_forwarded")
     if settings.api_key and not has_key:
@@ -157,7 +157,7 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
         message = "Incorrect API key provided: it does not match toolsim_api_key."
         return Refusal(message, "invalid_request_error", "invalid_api_key", status=401, reason="wrong_key")
     if to_builtin and settings.builtin == "codex" and not request.is_local:
-        message = "The codex backend is served to other machines only if toolsim_api_key is set."
+        message = "Other machines can use the codex backend only if toolsim_api_key is set."
         return _forbidden(message, "remote_codex")
     # The Host header is checked only in reverse mode. In all other modes, it names the request's target, and
     # ``is_listener`` has already checked whether that name certainly belongs to this machine.

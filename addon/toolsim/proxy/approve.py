@@ -60,7 +60,7 @@ class Approve:
         decided = [question for name in _answers(flows) for question in self.desk.decide(name, approve=approve)]
         what = (
             ", ".join(f"{question.label}.{question.tool}" for question in decided)
-            or "no calls in these flows are waiting for approval"
+            or "nothing, because no calls in these flows are waiting for approval"
         )
         logger.warning("toolsim: %s %s", "approved" if approve else "refused", what)
 

@@ -40,16 +40,16 @@ _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
     "format": (
-        "toolsim: the backend does not accept a JSON format for %s: from now on, the prompt requests the format. The "
+        "toolsim: the backend does not accept a JSON format for %s, so the prompt now requests the format instead. The "
         "backend's error: %s"
     ),
-    "files": "toolsim: the backend does not accept files for %s: from now on, the prompt only names files. The "
+    "files": "toolsim: the backend does not accept files for %s, so the prompt now only names the files. The "
     "backend's error: %s",
-    "tools": "toolsim: the backend does not accept tools for %s: from now on, the prompt lists the tools. The "
+    "tools": "toolsim: the backend does not accept tools for %s, so the prompt now lists the tools instead. The "
     "backend's error: %s",
     "constraint": (
-        "toolsim: the backend cannot enforce calls for %s: from now on, the prompt requests them. The backend's "
-        "error: %s"
+        "toolsim: the backend cannot enforce calls for %s, so the prompt now requests them instead. The "
+        "backend's error: %s"
     ),
 }
 

@@ -105,8 +105,8 @@ class BuiltinBackend:
         elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode)]
         if modes and len(elsewhere) == len(modes):
             logger.warning(
-                "toolsim: the %s backend receives no requests, because mode reverse sends them to %s: remove one of "
-                "the two settings",
+                "toolsim: the %s backend receives no requests, because the reverse mode sends them to %s: remove "
+                "toolsim_backend or the reverse mode",
                 settings.builtin,
                 ", ".join(elsewhere),
             )

@@ -58,8 +58,8 @@ from toolsim.wire.responses.operations import Action
 logger = logging.getLogger(__name__)
 
 _NOT_ENFORCED = (
-    "toolsim: the backend does not enforce the requested JSON format for %s: from now on, the prompt requests the "
-    "format."
+    "toolsim: the backend does not enforce the requested JSON format for %s, so the prompt now requests the format "
+    "instead."
 )
 MODE_HEADER = "x-proxy-output-mode"
 # The client's headers that do not apply to the rewritten body.

@@ -120,8 +120,8 @@ _OUTPUT = {
 # -- options of earlier versions --
 
 _CONSTANT = "the value can no longer be changed"
-_PORT = "toolsim_backend uses any free port, and answers on the listener"
-_STORE = "set it in toolsim_store, as in toolsim_store=memory?{}"
+_PORT = "toolsim_backend uses any free port; send requests to the listener"
+_STORE = "set it in toolsim_store, for example toolsim_store=memory?{}"
 
 RENAMED: Mapping[str, str] = {"llm_options_defaults": "request_defaults", "preset": "profiles"}
 """The current names of renamed options, by former name."""
@@ -190,22 +190,22 @@ def current_value(name: str, value: Any) -> Any:
 
 
 REMOVED: Mapping[str, str] = {
-    "use_tool": "write toolsim_untagged=no_use_tool instead of false",
-    "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
+    "use_tool": "set toolsim_untagged=no_use_tool if its value was false",
+    "fix_empty_final_disable_tools": "set toolsim_fix_empty_final=with_tools if its value was false",
     "fix_empty_final_text": _CONSTANT,
-    "fallback_retry_count": "toolsim_tool_use_mode=relaxed retries a request without tools",
+    "fallback_retry_count": "set toolsim_tool_use_mode=relaxed, which retries a request without tools",
     "max_rounds_seconds": _CONSTANT,
-    "responses_output_mode": "write toolsim_output_mode=obsidian-xml-responses, or obsidian-xml-both",
-    "stop_after_tools_mode": "write toolsim_stop_after_tools=first, or on for burst",
-    "suppress_tail_after_tools": "write toolsim_stop_after_tools=drop",
-    "parallel_tool_calls": "write toolsim_tool_block_max=1 instead of false",
-    "tool_denylist": "write toolsim_tool_allowlist=!NAME",
-    "max_tool_args_bytes": "write toolsim_max_tool_bytes, which limits arguments and outputs",
-    "max_tool_output_bytes": "write toolsim_max_tool_bytes, which limits arguments and outputs",
+    "responses_output_mode": "set toolsim_output_mode=obsidian-xml-responses, or obsidian-xml-both",
+    "stop_after_tools_mode": "set toolsim_stop_after_tools=first, or on if its value was burst",
+    "suppress_tail_after_tools": "set toolsim_stop_after_tools=drop",
+    "parallel_tool_calls": "set toolsim_tool_block_max=1 if its value was false",
+    "tool_denylist": "set toolsim_tool_allowlist=!NAME",
+    "max_tool_args_bytes": "set toolsim_max_tool_bytes, which limits arguments and outputs",
+    "max_tool_output_bytes": "set toolsim_max_tool_bytes, which limits arguments and outputs",
     "max_schema_bytes": _CONSTANT,
     "max_tools_bytes": _CONSTANT,
-    "max_request_bytes": "write toolsim_max_body_bytes, which limits requests and answers",
-    "max_answer_bytes": "write toolsim_max_body_bytes, which limits requests and answers",
+    "max_request_bytes": "set toolsim_max_body_bytes, which limits requests and answers",
+    "max_answer_bytes": "set toolsim_max_body_bytes, which limits requests and answers",
     "max_event_bytes": _CONSTANT,
     "backend_port": _PORT,
     "codex_port": _PORT,
@@ -216,7 +216,7 @@ REMOVED: Mapping[str, str] = {
     "store_max_days": _STORE.format("days=30"),
     "background_max": _STORE.format("background=16"),
     "background_event_bytes": _CONSTANT,
-    "hosted_mcp": "toolsim_mcp_hosts lists the servers that requests may name; write toolsim_mcp_hosts=config to allow "
+    "hosted_mcp": "toolsim_mcp_hosts lists the servers that requests may name; set toolsim_mcp_hosts=config to allow "
     "only the servers in toolsim_mcp_config",
     "mcp_approval_timeout": _CONSTANT,
     "mcp_timeout": "set 'timeout' for each server in the file that toolsim_mcp_config names",

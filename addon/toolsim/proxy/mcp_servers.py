@@ -77,5 +77,5 @@ async def _first_asked(pool: Pool, server: Server) -> None:
     with suppress(Exception):
         names = [tool.name for tool in await pool.tools(server)]
         if server.web_search and server.web_search not in names:
-            message = "toolsim: the MCP server %r has no tool %r, which web_search names; its tools are: %s"
+            message = "toolsim: the MCP server %r does not offer the tool %r, which its web_search names; it offers: %s"
             logger.warning(message, server.label, server.web_search, ", ".join(map(loggable_name, names[:MAX_NAMES])))

@@ -33,13 +33,13 @@ from toolsim.wire.responses.stored import Recalled, References, appended, not_fo
 logger = logging.getLogger(__name__)
 
 UNAVAILABLE = ApiError(
-    "This request requires the store of this proxy, which is not available.",
+    "This request requires the proxy's store, which is not available.",
     code="store_unavailable",
     status=503,
     retry_after=1,
 )
 LOST = ApiError(
-    "The answer could not be added to its conversation, because the store of this proxy is not available.",
+    "The answer could not be added to its conversation, because the proxy's store is not available.",
     code="store_unavailable",
     status=503,
     retry_after=1,
@@ -177,7 +177,7 @@ class ResponseStore:
                     await self.write(partition, [Record(name, value)], {name: version})
                     return done
             with self._counting("write"):
-                raise StoreError(f"{id} is changing too often")
+                raise StoreError(f"other requests kept changing {id}")
         except RecordTooLarge as problem:
             return PageResult(
                 Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413)
@@ -223,7 +223,7 @@ class ResponseStore:
             except Conflict:
                 continue
             return
-        raise StoreError(f"the conversation {conversation} is changing too often")
+        raise StoreError(f"other requests kept changing the conversation {conversation}")
 
     async def _put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> None:
         self.size = await self._used().put(partition, records, expected)

@@ -206,7 +206,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         return default
     message = f"No such endpoint: {request.method} {plain}. Available endpoints: {_ENDPOINTS}."
     if ending:
-        message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
+        message = "This proxy has no backend: set toolsim_backend, toolsim_upstream or a reverse mode."
     return Respond(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
 
 

@@ -88,7 +88,9 @@ class Worker:
         try:
             process = self._started()
         except OSError as problem:
-            logger.warning("toolsim cannot start a process for large bodies, and continues without it: %s", problem)
+            logger.warning(
+                "toolsim cannot start a process for large bodies, so the main process parses them: %s", problem
+            )
             return run(job)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -116,7 +118,7 @@ class Worker:
         self._end()
         if self._is_overdue or (_TOO_LONG and code == -_TOO_LONG):
             return job.result(job.report, job.too_much("time"))
-        return failed(job, f"The process for large bodies has ended (exit code {code}).")
+        return failed(job, f"The process for large bodies ended unexpectedly (exit code {code}).")
 
     @contextlib.contextmanager
     def _time_limit(self, process: subprocess.Popen[bytes]) -> Iterator[None]:

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{file}: left out: {reason}", file=sys.stderr)
     if not turns:
         where = ", ".join(map(str, arguments.paths))
-        raise UsageError(f"{where}: no recorded turn" if files else f"{where}: no .flow file")
+        raise UsageError(f"no usable recorded turn in {where}" if files else f"no .flow file in {where}")
     model = arguments.model or first_model(url, key)
     folder = _new_folder(arguments.out)
     whom = f"{model or 'the recorded models'} at {url}"

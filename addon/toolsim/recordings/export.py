@@ -33,7 +33,7 @@ from toolsim.version import __version__
 
 # Fields of a report that list faults, with a description of each fault.
 _FAULTS = {
-    "parse_failures": "a call could not be read",
+    "parse_failures": "a call could not be parsed",
     "strict_failures": "a call violated a strict schema",
     "mismatches": "a call violated its schema",
     "dropped_calls": "a call was dropped",
@@ -59,7 +59,7 @@ def fault(turn: RecordedTurn) -> str:
     if not turn.tools:
         return "no tool was on offer"
     if not turn.report:
-        return "toolsim passed the answer on without a verdict"
+        return "toolsim forwarded the answer without checking it"
     if turn.report.get("finish") == "length":
         return "the answer was cut off by the token limit"
     if found := next((words for name, words in _FAULTS.items() if turn.report.get(name)), ""):
@@ -311,14 +311,14 @@ def _export(arguments: argparse.Namespace) -> int:
     where, out = ", ".join(map(str, arguments.paths)), arguments.out
     files = flow_files(arguments.paths)
     if not files:
-        raise UsageError(f"{where}: no .flow file")
+        raise UsageError(f"no .flow file in {where}")
     manifest_path = out.with_suffix(".manifest.json")
     if taken := next((path for path in (out, manifest_path) if path.exists()), None):
         raise UsageError(f"--out: {taken} already exists")
     lines, manifest = export(files, arguments.form, keeps_words=arguments.keep_words)
     counted = list(_counted(manifest["reasons"]))
     if not lines:
-        raise UsageError(f"{where}: no turn to export ({'; '.join(counted)})")
+        raise UsageError(f"no turn to export in {where} ({'; '.join(counted)})")
     try:
         # A model can write half of a surrogate pair, which cannot be encoded in UTF-8. It is replaced with its JSON
         # escape.

@@ -154,7 +154,7 @@ def _file_of(stored: HTTPFlow) -> str:
                 return path.name
         except (OSError, FlowReadException):
             continue
-    return "one that was loaded manually"
+    return "a recording that was loaded manually"
 
 
 def _listed(found: list[str]) -> str:

@@ -112,7 +112,7 @@ def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
     if request.stored_history is not None:
         raise Unusable("the request refers to a stored answer")
     if request.n > 1:
-        raise Unusable("the request requires several answers")
+        raise Unusable("the request asks for more than one answer")
     assert client.response is not None
     tools = tools_on_offer(request, Policy())
     reply = read_reply(client.response.get_content(strict=False) or b"", tools)

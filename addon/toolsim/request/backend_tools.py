@@ -35,7 +35,7 @@ from toolsim.wire.tool_choice import wanted_of_backend
 from toolsim.wire.tools import Hosted
 
 _TOOLSET = "mcp_toolset"
-_WITH_SEARCH = 'with "web_search" for a server in toolsim_mcp_config, toolsim runs web searches itself'
+_WITH_SEARCH = 'set "web_search" for a server in toolsim_mcp_config, so that toolsim itself runs web searches'
 
 DROPPED = "TOOL_DROPPED"
 """The code of the warning that a backend-run tool was not forwarded."""
@@ -96,21 +96,22 @@ def _is_excluded(tool: Hosted, policy: Policy) -> bool:
 def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> BadRequest:
     kinds = dict.fromkeys(_label(tool)[:40] for tool in tools)
     message = (
-        f"'tools' contains only tools that a backend must run ({', '.join(kinds)}), but this backend has another API "
-        f"({backend}). Expected functions, or a backend with the API {client} (toolsim_backend)"
+        f"'tools' contains only tools that a backend must run ({', '.join(kinds)}), but this backend uses the "
+        f"{backend} API, which does not have them. Send functions, or use a backend with the {client} API "
+        "(toolsim_backend)"
     )
-    hints = ["with toolsim_mcp_hosts, toolsim runs mcp tools itself"] if "mcp" in kinds else []
+    hints = ["set toolsim_mcp_hosts, so that toolsim itself runs mcp tools"] if "mcp" in kinds else []
     hints += [_WITH_SEARCH] if any(kind.startswith(WEB_SEARCH) for kind in kinds) else []
     return BadRequest("; ".join([message, *hints]) + ".", "tools", "unsupported_value")
 
 
 def _unavailable(wanted: str, *, is_allowed: bool) -> BadRequest:
     kind = wanted[:40]
-    message = f"'tool_choice' requires '{kind}', which a backend must run, but the backend does not receive this tool"
+    message = f"'tool_choice' requires '{kind}', which a backend must run, but toolsim does not forward this tool"
     if not is_allowed:
         message += " (toolsim_tool_allowlist)."
     else:
-        message += " alongside functions: set toolsim_forward_hosted_tools for a backend that can run the tool"
+        message += " alongside functions: set toolsim_forward_hosted_tools if the backend can run it"
         message += ", or toolsim_mcp_hosts." if kind == "mcp" else "."
         message += f" Or {_WITH_SEARCH}." if kind.startswith(WEB_SEARCH) else ""
     return BadRequest(message, "tool_choice", "unsupported_value")

@@ -260,11 +260,11 @@ def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequ
     Raises BadRequest if the request refers to stored data in an invalid format, or asks for a background answer.
     """
     if request.stored_history is not None:
-        raise BadRequest("The request refers to stored data in an invalid format.", "input")
+        raise BadRequest("The format of a reference to stored data in the request is invalid.", "input")
     if request.body.get("background") is True:
         # The backend would also reject the request, but its error would mention a ``store`` field that the client has
         # not sent.
-        message = "'background' cannot be parsed: write the key without escapes."
+        message = "'background' cannot be parsed: write this JSON key without escape sequences."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **stored_as.echo}
     form = replace(request.form, id=stored_as.id if echo["store"] else "", echo=echo)
@@ -288,7 +288,7 @@ def plan(
         check_strict(request)
     offered = tools_on_offer(request, policy)
     if choice.mode == "required" and not offered:
-        message = "'tool_choice' requires a call, but the tools that it allows are not offered."
+        message = "'tool_choice' requires a call, but none of the tools that it allows is on offer."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = [tool.name for tool in offered]
     is_native = policy.mode == "native" and backend.name == request.api

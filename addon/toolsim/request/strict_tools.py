@@ -37,5 +37,5 @@ def _unusable(key: ToolSet) -> tuple[Tool, str] | None:
         except SchemaError as problem:
             return tool, str(problem)
         if atoms > _MAX_ATOMS:
-            return tool, f"the patterns of the strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
+            return tool, f"the patterns of the strict tools are too large: expected at most {_MAX_ATOMS} atoms in total"
     return None

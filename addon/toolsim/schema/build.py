@@ -147,11 +147,13 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
             if id(resolved.contents) in seen:
                 continue
             if not isinstance(resolved.contents, dict | bool):
-                raise SchemaError(f"the reference {reference!r} does not lead to a schema")
+                raise SchemaError(f"the reference {reference!r} does not point to a schema")
             # The target is under a keyword that the dialect does not define, so it has not been checked yet.
             undeclared += 1
             if undeclared > _MAX_UNDECLARED:
-                raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to places not known to be schemas")
+                raise SchemaError(
+                    f"more than {_MAX_UNDECLARED} references point to places that are not known to be schemas"
+                )
             _check_wellformed(resolved.contents, base)
             schemas.append((resolved.contents, resolved.resolver))
         schema, resolver = schemas.pop()

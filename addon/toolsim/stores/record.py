@@ -116,4 +116,4 @@ def check(records: Sequence[Record], bounds: StoreLimits) -> None:
 
 def too_long(max_bytes: int) -> RecordTooLarge:
     """Return the error for a chain of records whose values exceed ``max_bytes``."""
-    return RecordTooLarge(f"the conversation that the request continues has more than {max_bytes} bytes")
+    return RecordTooLarge(f"the stored conversation has more than {max_bytes} bytes")

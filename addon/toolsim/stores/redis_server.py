@@ -247,7 +247,7 @@ class RedisStore:
             async with asyncio.timeout(SECONDS):
                 return await self._scripts[script](args=[*common, *arguments])
         except TimeoutError as late:
-            raise StoreError(f"the Redis server took more than {SECONDS:g} s") from late
+            raise StoreError(f"the Redis server did not respond within {SECONDS:g} s") from late
         except (RedisError, OSError) as problem:
             raise StoreError(f"the Redis server: {problem}") from problem
         finally:

@@ -454,7 +454,7 @@ class _Connection:
 
 def _too_late(future: asyncio.Future[Any]) -> None:
     if not future.done():
-        future.set_exception(StoreError(f"the store took more than {SECONDS:g} s"))
+        future.set_exception(StoreError(f"the store did not respond within {SECONDS:g} s"))
 
 
 def _connections(path: Path | None) -> tuple[_Connection, _Connection, _Connection]:
@@ -501,7 +501,7 @@ def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
     with closing(base.execute("PRAGMA user_version")) as rows:
         version: int = rows.fetchone()[0]
     if version > _VERSION:
-        raise StoreError(f"{path}: the file has version {version}, which was written by a newer toolsim")
+        raise StoreError(f"{path}: a newer version of toolsim wrote this file (format {version})")
     return version
 
 

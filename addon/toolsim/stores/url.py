@@ -92,7 +92,7 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
         else:
             limits[name] = int(value)
     if others and "://" not in plain:
-        raise ValueError(f"got {others[0]!r} after '?', expected limits: {', '.join(_SMALLEST)}")
+        raise ValueError(f"got {others[0]!r} after '?', expected only these limits: {', '.join(_SMALLEST)}")
     return (f"{plain}?{'&'.join(others)}" if others else plain), limits
 
 

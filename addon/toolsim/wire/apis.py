@@ -63,7 +63,7 @@ def backends_of(client: Api) -> tuple[ApiName, ...]:
     return tuple(dict.fromkeys((client.backend, CHAT.name, RESPONSES.name, MESSAGES.name)))
 
 
-NO_API = f"has none of {', '.join(api.path_suffix for api in (CHAT, RESPONSES, MESSAGES))}"
+NO_API = f"has none of the endpoints {', '.join(api.path_suffix for api in (CHAT, RESPONSES, MESSAGES))}"
 """Message about a server that supports none of the APIs."""
 
 

@@ -99,7 +99,7 @@ def _collected(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Too
         tool, param = declaration
         earlier = tools.get(tool.name)
         if earlier is not None and earlier != tool and not param.startswith("input["):
-            message = f"Duplicate tool name '{tool.name}': two declarations of this name differ."
+            message = f"Duplicate tool name '{tool.name}': its declarations differ."
             raise BadRequest(message, f"{param}.name", "invalid_value")
         tools[tool.name] = tool
     return tuple(tools.values()), tuple(hosted)

@@ -47,7 +47,7 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
             (
                 arguments.backend_url,
                 text,
-                f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible API; did you mean "
+                f"got {text!r}, which is Ollama's native API, expected its OpenAI-compatible API; did you mean "
                 f"http://{text.split('/')[2]}/v1?",
             )
             for text in ("http://host/api/chat", "http://host:9/api/generate/", "http://host:11434/api")

@@ -63,7 +63,7 @@ def examined(
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          not required
               calls tools  model-0: no, the model writes the call as text, which toolsim recognizes
-              profile      model-0: none; toolsim tune finds the settings that suit this model
+              profile      model-0: none; to find the best settings for this model, run toolsim tune
             Serve this backend with:
               toolsim serve URL/v1
             """,
@@ -76,7 +76,7 @@ def examined(
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          not required
               calls tools  model-0: no, the model answers in prose
-              profile      model-0: none; toolsim tune finds the settings that suit this model
+              profile      model-0: none; to find the best settings for this model, run toolsim tune
             Serve this backend with:
               toolsim serve URL/v1
             """,
@@ -89,8 +89,8 @@ def examined(
               models       m
               key          not required
               calls tools  m: yes
-              profile      m: none; toolsim tune finds the settings that suit this model
-            The server might not need toolsim. toolsim can still find calls that the server's parser misses:
+              profile      m: none; to find the best settings for this model, run toolsim tune
+            The server might not need toolsim. To also find calls that the server's parser misses, run:
               toolsim serve URL/v1 --set toolsim_mode=native
             """,
         ),
@@ -101,7 +101,7 @@ def examined(
               APIs         responses (no messages, no chat)
               models       none listed
               key          not required
-              calls tools  not tested: no models listed; try --model NAME
+              calls tools  not tested, because no models are listed; try --model NAME
             Serve this backend with:
               toolsim serve URL/v1
             """,
@@ -121,7 +121,7 @@ def test_server_is_described(replies: dict[str, Reply], lines: str, capsys: pyte
     [
         (
             (400, {"error": {"message": "this model does not support tools"}}),
-            "no, the server refuses tools (this model",
+            "no, the server rejects tools (this model",
         ),
         ((500, {"error": {"message": "out of memory"}}), "unknown (HTTP 500: out of memory)"),
         ((200, {"output": [ITEM]}), "yes"),
@@ -155,7 +155,7 @@ def test_doctor_reports_whether_the_model_calls_tools(
         (
             {"models": (401, {"error": {"message": "Incorrect key"}})},
             ("--key-env", "TOOLSIM_TEST_KEY"),
-            "URL/v1 refuses the key (HTTP 401: Incorrect key)",
+            "URL/v1 rejects the key (HTTP 401: Incorrect key)",
         ),
         (
             {"models": (200, MODELS), "completions": (403, {})},
@@ -166,18 +166,19 @@ def test_doctor_reports_whether_the_model_calls_tools(
         (
             {"models": (200, b"<html>")},
             (),
-            "URL answers with a web page instead of an API: is this the right port and path?",
+            "URL returned a web page instead of an API response: are the port and path correct?",
         ),
         (
             {"models": (500, {"error": "broken"})},
             (),
-            "URL/v1/models answers with HTTP 500: broken",
+            "URL/v1/models returned HTTP 500: broken",
         ),
-        ({}, (), "URL/v1 has none of /chat/completions, /responses, /messages: is this the right path?"),
+        ({}, (), "URL/v1 has none of the endpoints /chat/completions, /responses, /messages: is the path correct?"),
         (
             {"models": (200, MODELS), "completions": (200, {})},
             ("--model", "model-9"),
-            "URL/v1 has no model model-9; it lists model-0, model-1, model-2, model-3, model-4, model-5 and 2 more",
+            "URL/v1 does not list the model model-9; it lists model-0, model-1, model-2, model-3, model-4, model-5 and "
+            "2 more",
         ),
     ],
     ids=["no key", "wrong key", "key for turns", "page", "broken", "nothing", "no such model"],

@@ -44,11 +44,13 @@ def test_local_server_is_chosen(servers: dict[str, Mapping[str, Any]], tmp_path:
     """If no backend is given, Ollama is preferred to LM Studio. A server without a text model is not used."""
     codex = AGENTS["codex"]
     with pytest.raises(
-        UsageError, match=r"^no backend specified: no toolsim proxy is running, .*: toolsim launch codex http"
+        UsageError, match=r"^no backend found: no toolsim proxy is running, .*\. Specify one: toolsim launch codex http"
     ):
         launch._local_server(codex)
     servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic")
-    with pytest.raises(UsageError, match="answers; LM Studio is running, but has no model: toolsim launch"):
+    with pytest.raises(
+        UsageError, match=r"answers; LM Studio is running, but has no model\. Specify one: toolsim launch"
+    ):
         launch._local_server(codex)
     servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic", "qwen")
     assert launch._local_server(codex) == LM_STUDIO

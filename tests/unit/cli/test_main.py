@@ -33,7 +33,7 @@ WRONG = [
     ),
     (
         "serve no/such.gguf",
-        "toolsim serve: URL: got 'no/such.gguf', expected a model file: no such file",
+        "toolsim serve: URL: the model file 'no/such.gguf' does not exist",
     ),
     ("serve codex", "toolsim serve: URL: got 'codex', expected a URL; did you mean toolsim codex?"),
     (
@@ -47,7 +47,7 @@ WRONG = [
     ),
     (
         "serve http://localhost:11434/api/",
-        "toolsim serve: URL: got 'http://localhost:11434/api/', which is Ollama's own API, expected its "
+        "toolsim serve: URL: got 'http://localhost:11434/api/', which is Ollama's native API, expected its "
         "OpenAI-compatible API; did you mean http://localhost:11434/v1?",
     ),
     (
@@ -141,7 +141,7 @@ def test_missing_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> 
     assert main([]) == EXIT_USAGE
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "serve your Codex login" in printed.err
+    assert "serve models with your Codex login" in printed.err
 
 
 def test_outdated_python_is_reported_in_one_line() -> None:

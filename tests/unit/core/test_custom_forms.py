@@ -28,13 +28,13 @@ def test_form_is_written_back_as_an_equal_table() -> None:
         ({"opening": None}, "opening", "got None, expected one line of 3 to 64 characters"),
         ({"opening": "@@"}, "opening", "expected one line of 3 to 64 characters"),
         ({"closing": " @@END"}, "closing", "expected one line of 3 to 64 characters"),
-        ({"closing": "END"}, "closing", "expected a first character that cannot begin a word or value"),
-        ({"opening": "{call}"}, "opening", "expected a first character that cannot begin a word or value"),
+        ({"closing": "END"}, "closing", "expected a marker whose first character cannot begin a word"),
+        ({"opening": "{call}"}, "opening", "expected a marker whose first character cannot begin a word"),
         ({"closing": "@@CALL"}, "closing", "which is also the opening marker"),
         ({"body": "xml"}, "body", "got 'xml', expected one of any, json, named, python, elements, pairs, braces"),
         ({"keys": {"tool": "x"}, "body": "json"}, "keys", "expected a table with the strings name and arguments"),
-        ({"keys": {"name": "x"}}, "keys", "a body of format 'any' cannot have keys"),
-        ({"name": "x"}, "name", "not a key of a form; expected one of opening, closing, body, keys"),
+        ({"keys": {"name": "x"}}, "keys", "a form whose body is 'any' cannot have keys"),
+        ({"name": "x"}, "name", "a form does not have this key; expected one of opening, closing, body, keys"),
     ],
 )
 def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry: str, message: str) -> None:

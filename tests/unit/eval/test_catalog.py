@@ -51,11 +51,11 @@ def test_exclusion_without_a_match_is_an_error() -> None:
     denotes a different model than the name without it.
     """
     for words, problem in (
-        ("mine,llama3.2,!gemni-*", "!gemni-* excludes none of these models: mine, llama3.2"),
-        ("mine,!mine,!mine", "!mine excludes none of these models: none"),
+        ("mine,llama3.2,!gemni-*", "!gemni-* matches none of the selected models: mine, llama3.2"),
+        ("mine,!mine,!mine", "!mine matches none of the selected models: none"),
         (
             "free,!google/gemma-3-27b-it",
-            "!google/gemma-3-27b-it excludes none of these models: google/gemma-3-27b-it:free, meta-llama",
+            "!google/gemma-3-27b-it matches none of the selected models: google/gemma-3-27b-it:free, meta-llama",
         ),
     ):
         with pytest.raises(UsageError, match=re.escape(f"--models: {problem}")):
@@ -96,8 +96,8 @@ def test_differences_from_a_stored_list() -> None:
     hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]
     assert differences(served).splitlines() == [
-        f"the catalog lacks (2 of {len(served)}): new/model-a, new/model-b",
-        f"the server does not list (1 of {len(hosted) + 1}): openai/gpt-5.2",
+        f"not in the catalog (2 of {len(served)}): new/model-a, new/model-b",
+        f"not listed by the server (1 of {len(hosted) + 1}): openai/gpt-5.2",
     ]
 
 
@@ -122,7 +122,7 @@ def test_command_queries_the_server(capsys: pytest.CaptureFixture[str]) -> None:
         Thread(target=server.serve_forever, daemon=True).start()
         assert main(["models", "--base-url", f"http://127.0.0.1:{server.server_port}/v1"]) == 0
         server.shutdown()
-    assert "the catalog lacks (1 of 1): new/model\n" in capsys.readouterr().out
+    assert "not in the catalog (1 of 1): new/model\n" in capsys.readouterr().out
     assert main(["models", "--offline"]) == 2
     assert "--base-url" in capsys.readouterr().err
     assert main(["models", "--base-url", "http://127.0.0.1:9/v1"]) == 2

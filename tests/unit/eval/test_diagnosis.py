@@ -71,7 +71,7 @@ def test_unmet_failure_policy_names_the_tool() -> None:
     verdict = diagnose(ended, None)
     assert (verdict.label, verdict.detail) == (
         "wrong_value",
-        "the tool failure policy is not met: state_get ended with UNKNOWN_WORKSPACE, x",
+        "the tool failure policy is violated: state_get failed with UNKNOWN_WORKSPACE, x",
     )
 
 

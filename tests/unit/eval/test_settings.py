@@ -216,7 +216,7 @@ def test_tool_choice_can_be_set(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("suite", "choice", "offered"),
     [
-        ("scenarios", "facts_propose", "the cases have state_get, state_patch"),
+        ("scenarios", "facts_propose", "the cases offer state_get, state_patch"),
         ("questions", "state_get", "get_weather"),
         ("which_output", "state_get", "get_weather"),
     ],
@@ -226,7 +226,7 @@ async def test_tool_choice_without_a_case_is_refused(suite: str, choice: str, of
     lists the available tools.
     """
     chosen = ("--suite", suite, "--tool-choice")
-    with pytest.raises(UsageError, match=f"no selected case has a tool {choice}; .*{offered}"):
+    with pytest.raises(UsageError, match=f"no selected case offers a tool named {choice}; .*{offered}"):
         await check_tool_choice(live(*chosen, choice))
     for known in ("auto", "required", "none", offered.split()[-1]):
         await check_tool_choice(live(*chosen, known))
@@ -252,8 +252,11 @@ def test_models_missing_at_the_server_are_left_out() -> None:
 def test_settings_without_effect_get_a_notice() -> None:
     """A setting without effect causes a notice, as does enforcing calls for a model whose calls are unreliable."""
     for arguments, notice in (
-        (["--fallback-matrix", "true", "--models", "m"], "--fallback-matrix compares two settings of --method native"),
-        (["--tool-use-mode", "enforced", "--models", "qwen-0.5b"], "tool calls are marked unreliable for qwen-0.5b"),
+        (["--fallback-matrix", "true", "--models", "m"], "--fallback-matrix has no effect without --method native"),
+        (
+            ["--tool-use-mode", "enforced", "--models", "qwen-0.5b"],
+            "the catalog marks tool calls as unreliable for qwen-0.5b",
+        ),
     ):
         args = parser({}).parse_args(arguments)
         [line] = notices(args, setup(args, offline=False))

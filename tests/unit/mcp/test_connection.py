@@ -119,7 +119,7 @@ async def test_failed_starts_are_delayed() -> None:
         messages.append(str(caught.value))
     assert "cannot be started" in messages[0]
     assert "/no/such" not in messages[0]
-    assert "the next attempt is in 1 s" in messages[2]
+    assert "try again in 1 s" in messages[2]
     now = 1.5
     with pytest.raises(ServerFailed, match="cannot be started"):
         await connection.tools()
@@ -245,6 +245,6 @@ async def test_busy_server_times_out_without_being_dropped() -> None:
     calls = [connection.call("sleep", {"seconds": 0.8}, 100, Caller("me", "slow")) for _ in range(4)]
     outcomes = await asyncio.gather(*calls)
     assert [outcome.code for outcome in outcomes] == ["", "", UNREACHABLE, UNREACHABLE]
-    assert "is busy: this request waited 1 s for its turn" in outcomes[2].shown
+    assert "is busy: it was still handling other requests after 1 s" in outcomes[2].shown
     assert (await connection.call("echo", {}, 100)).output == "{}"
     await connection.close()

@@ -94,10 +94,10 @@ async def test_client_limit_closes_its_oldest_connection(now: Any) -> None:
     assert [each.is_closed for each in Fake.made] == [False, True, True, True] + [False] * MAX_OF_ONE
     for each in Fake.made:
         each.is_busy = True
-    with pytest.raises(TooManyConnections, match="All of this client's 8 connections"):
+    with pytest.raises(TooManyConnections, match="All 8 of this client's connections"):
         await pool.tools(web(50), Caller("greedy"))
     outcome = await pool.call(web(50), "add", {}, 1, Caller("greedy"))
-    assert "All of this client's 8 connections" in outcome.shown
+    assert "All 8 of this client's connections" in outcome.shown
     # The client can still use its existing connections, and other clients can open new connections.
     await pool.tools(web(10), Caller("greedy"))
     await pool.tools(web(50), Caller("modest"))
@@ -117,7 +117,7 @@ async def test_overall_limit_closes_an_idle_connection(now: Any) -> None:
     await asyncio.sleep(0)
     assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
     Fake.made[-1].is_busy = True
-    with pytest.raises(TooManyConnections, match="All of the 32 connections"):
+    with pytest.raises(TooManyConnections, match="All 32 connections"):
         await pool.tools(web(101), Caller("another"))
     assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
 

@@ -63,7 +63,7 @@ async def test_port_in_use_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: py
         (
             "scripted",
             "reverse:http://127.0.0.1:1",
-            "the scripted backend receives no requests, because mode reverse sends them to http://127.0.0.1:1: remove",
+            "the scripted backend receives no requests, because the reverse mode sends them to http://127.0.0.1:1: ",
         ),
     ],
 )

@@ -89,7 +89,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
         ),
         (
             "toolsim_model=no/such.gguf",
-            "toolsim_model: got 'no/such.gguf', expected a model file (GGUF): no such file",
+            "toolsim_model: the model file 'no/such.gguf' does not exist",
         ),
         ("toolsim_backend=local", "toolsim_backend=local requires toolsim_model=FILE.gguf."),
         ("toolsim_codex_command=", "toolsim_codex_command: got an empty value, expected a command line"),

@@ -189,8 +189,8 @@ def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["{empty}", "--against", "http://127.0.0.1:9/v1"], "{empty}: no .flow file"),
-        (["{broken}", "--against", "http://127.0.0.1:9/v1"], "{broken}: no recorded turn"),
+        (["{empty}", "--against", "http://127.0.0.1:9/v1"], "no .flow file in {empty}"),
+        (["{broken}", "--against", "http://127.0.0.1:9/v1"], "no usable recorded turn in {broken}"),
         (["{one}", "--against", "127.0.0.1:9/v1"], "--against: got '127.0.0.1:9/v1', expected a URL"),
         (["{one}", "--against", "http://127.0.0.1:9/v1", "--update"], "--update cannot be used with --against"),
         (["{one}", "--against", "http://127.0.0.1:9/v1", "--key-env", "NO_SUCH"], "--key-env: the environment"),

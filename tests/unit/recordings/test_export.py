@@ -142,7 +142,7 @@ def test_only_valid_turns_are_exported(tmp_path: Path) -> None:
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}]
     with context():
         expected = {
-            recording(tmp_path, text="Let me think. <tool_call>{</tool_call>").name: "a call could not be read",
+            recording(tmp_path, text="Let me think. <tool_call>{</tool_call>").name: "a call could not be parsed",
             recording(tmp_path, text="").name: "the answer is empty",
             recording(tmp_path, tools=[strict]).name: "a call violated its schema",
             recording(tmp_path, messages=image).name: "the turn contains images or files",
@@ -199,8 +199,8 @@ TEMPLATE = """
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["{empty}"], "{empty}: no .flow file"),
-        (["{bad}"], "{bad}: no turn to export (1 × the answer failed)"),
+        (["{empty}"], "no .flow file in {empty}"),
+        (["{bad}"], "no turn to export in {bad} (1 × the answer failed)"),
         (["{good}", "--out", "{good}"], "--out: {good} already exists"),
         (["{good}", "--out", "{good}/none/x.jsonl"], "--out: {good}/none/x.jsonl: No such file"),
     ],

@@ -53,7 +53,10 @@ def test_other_addresses_are_rejected(text: str) -> None:
         ("memory?required=yes", "got 'required=yes', expected required=0 or required=1"),
         ("memory?days=x", "got 'days=x', expected a whole number"),
         ("memory?", None),
-        ("memory?day=3", "got 'day=3' after '?', expected limits: answers, bytes, days, background, required"),
+        (
+            "memory?day=3",
+            "got 'day=3' after '?', expected only these limits: answers, bytes, days, background, required",
+        ),
         ("sqlite:/a?x", "got 'x' after '?'"),
         ("?days=3", "expected memory, sqlite:PATH"),
     ],

@@ -186,7 +186,7 @@ async def _start(child: Child, request: CodexRequest) -> _Running:
     )
     thread = string(mapping(started.get("thread")).get("id"))
     for source in child.unreported_sources(started.get("instructionSources")):
-        logger.warning("Codex shows your %s to the model in every request; no setting prevents this", source)
+        logger.warning("Codex includes the file %s in every request to the model; no setting prevents this", source)
     notifications = child.subscribe(thread)
     try:
         await child.request("thread/inject_items", {"threadId": thread, "items": request.items})

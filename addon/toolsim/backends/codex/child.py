@@ -139,9 +139,9 @@ class Child(asyncio.SubprocessProtocol):
             self._fail_pending()
 
     def exit_reason(self) -> str:
-        """Return a predicate such as "ended with status 2: …", with the last line of standard error."""
+        """Return a predicate such as "exited with status 2: …", with the last line of standard error."""
         code = self._transport.get_returncode()
-        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"exited with status {code}"
         lines = [line for line in self._stderr_lines if line.strip()]
         return f"{how}: {lines[-1]}" if lines and code not in _EXTERNAL_SIGNALS else how
 
@@ -203,7 +203,7 @@ class Child(asyncio.SubprocessProtocol):
                     future.set_result(mapping(result))
             case _:
                 # Some versions of Codex and some wrappers print log lines between the messages.
-                logger.debug("Codex wrote a line that is not a message: %.200r", line)
+                logger.debug("Codex wrote a line that is not a protocol message: %.200r", line)
 
     def _take_pending(self, number: int) -> asyncio.Future[Mapping[str, Any]] | None:
         """Remove and return the future of a pending request, or return None if its caller was canceled."""

@@ -49,7 +49,7 @@ def child_died(how: str) -> ApiError:
 
 def request_rejected(error: RpcError) -> ApiError:
     """Return the error for a request that Codex itself rejects. Repeating the request would not help."""
-    return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
+    return ApiError(f"Codex rejected the request: {error.message}", type="invalid_request_error", status=400)
 
 
 CONTEXT_EXCEEDED = ApiError(
@@ -101,7 +101,7 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
     if isinstance(info, str) and info in _KINDS:
         status, kind, code = _KINDS[info]
         if status == 401:
-            message = f"Codex's login was refused; run `codex login`: {message}"
+            message = f"The Codex login was rejected; run `codex login`: {message}"
         return ApiError(
             message,
             type=kind,

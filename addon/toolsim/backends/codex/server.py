@@ -180,7 +180,7 @@ class AppServer:
                     raise _StartFailure(f"`{command}` {child.exit_reason()}") from problem
                 case RpcError():
                     raise _StartFailure(
-                        f"This Codex ({child.version or 'of unknown version'}) cannot serve toolsim; update it (npm "
+                        f"Codex {child.version or '(unknown version)'} does not work with toolsim; update it (npm "
                         f"install -g @openai/codex@latest): {problem.message[:_MAX_QUOTED_CHARS]}"
                     ) from problem
                 case TimeoutError():
@@ -188,7 +188,7 @@ class AppServer:
             raise
         if catalog is None:
             logger.warning(
-                "Codex did not print a model catalog (`debug models`), so the model might see Codex's own tools"
+                "Codex printed no model catalog (`debug models`), so the model might see Codex's built-in tools"
             )
         return child, running
 
@@ -252,8 +252,8 @@ def _check_version(version: str) -> None:
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
         raise _StartFailure(
-            f"Codex {version} is too old, expected {'.'.join(map(str, _MIN_VERSION))} or newer; update it (npm "
-            "install -g @openai/codex@latest)."
+            f"Codex {version} is too old; toolsim requires {'.'.join(map(str, _MIN_VERSION))} or newer. Update it "
+            "(npm install -g @openai/codex@latest)."
         )
 
 

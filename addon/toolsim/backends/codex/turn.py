@@ -120,7 +120,7 @@ class CodexTurn:
         if self._emitted:
             return self._close("stop")
         if self._samplings >= MAX_SAMPLINGS:
-            message = "The model only called tools that were not offered."
+            message = "The model called only tools that were not offered."
             return self.fail(ApiError(message, code="no_text", status=502))
         return []
 

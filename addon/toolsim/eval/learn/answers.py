@@ -131,7 +131,7 @@ def _judge(error: ProviderError, setting: Setting) -> None:
     if error.status in (401, 403):
         raise Ended(f"the backend rejects the key (HTTP {error.status}: {error})")
     if error.status in (429, 503):
-        raise Ended(f"the backend's rate limit persists (HTTP {error.status}: {error})")
+        raise Ended(f"the backend is still overloaded or rate-limited (HTTP {error.status}: {error})")
     asked: list[Feature] = ["tools"] if setting.mode == "native" else []
     asked += ["constraint"] if "constrain" in setting.changed() else []
     if error.status is not None and any(is_refusal(feature, error.status, str(error)) for feature in asked):

@@ -114,7 +114,9 @@ async def _learn(args: argparse.Namespace) -> int:
     engine = engine_at(found.url, key)
     # llama.cpp serves one model under any name.
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
-        raise UsageError(f"--model: {found.url} has no model {args.model}; it lists {', '.join(found.models[:6])}")
+        raise UsageError(
+            f"--model: {found.url} does not list the model {args.model}; it lists {', '.join(found.models[:6])}"
+        )
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
     asked: Sequence[Question] = question_bank.questions()
     if own is not None:
@@ -125,7 +127,7 @@ async def _learn(args: argparse.Namespace) -> int:
         profile_file.check_place(out)
     except OSError as problem:
         # The path is checked before the questions are asked, because asking them takes minutes.
-        raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
+        raise UsageError(f"--out: cannot write {out}: {problem}") from problem
     about = {
         "url": found.url,
         "model": model,
@@ -140,10 +142,10 @@ async def _learn(args: argparse.Namespace) -> int:
         print(f"testing {model} at {found.url} ({engine}), for at most {args.minutes:g} minutes", flush=True)
         if own is not None:
             confirming = f"{len(own.confirming)} to confirm them"
-            print(f"using {len(own.choosing)} of the recorded turns to choose settings, {confirming}", flush=True)
+            print(f"using {len(own.choosing)} of the recorded turns to choose settings, and {confirming}", flush=True)
         print(_most(decided, asked, is_hosted=not is_loopback(parse_url(found.url).host)), flush=True)
         if memory.spent.answers:
-            print(f"continuing an earlier run with {memory.spent.answers} answers", flush=True)
+            print(f"continuing an earlier run, which has {memory.spent.answers} answers", flush=True)
         api: Api = "chat" if any(api.name == "chat" for api in found.apis) else "responses"
         answers = Answers(found.url, key, model, memory, monotonic() + args.minutes * 60, api=api)
         progress = Progress(decided, memory, args.minutes, quiet=args.quiet)
@@ -163,10 +165,10 @@ def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
     where = ", ".join(map(str, args.recordings))
     found = len(own.choosing), len(own.confirming)
     if not any(found):
-        raise UsageError(f"--from: {where}: no recorded turn without errors or warnings")
+        raise UsageError(f"--from: {where} contains no recorded turn without errors or warnings")
     if min(found) < FEWEST:
         raise UsageError(
-            f"--from: too few turns: {where} has {found[0]} to choose settings and {found[1]} to confirm them, "
+            f"--from: too few turns in {where}: {found[0]} to choose settings and {found[1]} to confirm them, "
             f"expected at least {FEWEST} of each, from several conversations"
         )
     return own
@@ -210,11 +212,11 @@ def _report(
         print(
             f"  the gain of {result.unconfirmed or result.setting} {outcome} by the other half of the turns: "
             f"{confirmed.wins} won, {confirmed.losses} lost of "
-            f"{confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
+            f"{confirmed.pairs}{'; the defaults are kept' if result.unconfirmed else ''}"
         )
     print(
-        f"{spent.answers} answers, {spent.requests} requests, {spent.input_tokens} tokens read and "
-        f"{spent.output_tokens} written, {spent.seconds / 60:.1f} minutes"
+        f"{spent.answers} answers, {spent.requests} requests, {spent.input_tokens} input tokens, "
+        f"{spent.output_tokens} output tokens, {spent.seconds / 60:.1f} minutes"
     )
     if result.ended:
         print(f"toolsim tune: ended early: {result.ended}; run the same command again to continue", file=sys.stderr)
@@ -224,7 +226,7 @@ def _report(
     elif profile_file.write(out, profile_file.text(model, engine, result, spent, only=only, recorded=recorded)):
         print(f"{'partial ' if result.ended or only else ''}profile of {model}: {result.setting}; {out}")
     else:
-        print(f"toolsim tune: {out} is a complete profile, so it was left unchanged", file=sys.stderr)
+        print(f"toolsim tune: {out} already contains a complete profile, so it was left unchanged", file=sys.stderr)
     if not result.ended:
         memory.close(is_whole=not only)
         return EXIT_WHOLE
@@ -307,10 +309,12 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
         read += sum(map(_tokens, own)) * times
     for question in asked:
         requests, read = requests + 1, read + _tokens(question)
-    hosted = "; you pay for them if the model is hosted, and can stop at any time with Ctrl-C" if is_hosted else ""
+    hosted = (
+        "; if the backend charges for requests, you pay for them; press Ctrl-C to stop at any time" if is_hosted else ""
+    )
     return (
         f"at most {requests} requests with about {round(read, -3):,} input and {requests * MAX_TOKENS:,} output "
-        f"tokens, plus one request for each tool that the model invents; most likely a third of these numbers{hosted}"
+        f"tokens, plus one request for each tool that the model invents; usually a third of these numbers{hosted}"
     )
 
 

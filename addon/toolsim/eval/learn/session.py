@@ -153,7 +153,7 @@ class _Asker:
             self._known[key] = await self._ask(setting, question)
             self._errors = self._errors + 1 if self._known[key] is None else 0
             if self._errors == MAX_ERRORS:
-                raise Ended(f"{MAX_ERRORS} consecutive questions were not answered")
+                raise Ended(f"the backend did not answer {MAX_ERRORS} consecutive questions")
         return self._known[key]
 
     def known(self, setting: Setting, question: Question) -> bool | None:

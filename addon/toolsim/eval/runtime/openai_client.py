@@ -55,7 +55,7 @@ async def _provider_errors() -> AsyncIterator[None]:
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
         # The package does not validate responses. A body in another format, such as HTML, causes one of these errors.
-        raise ProviderError(f"the answer does not have the API's format: {error}") from error
+        raise ProviderError(f"the answer is not in the API's format: {error}") from error
 
 
 def _seconds(header: str | None) -> float | None:

@@ -48,8 +48,8 @@ def check() -> None:
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)
     if missing := _missing():
         logger.warning(
-            "Unsupported mitmproxy (missing %s): toolsim cannot end answers early or save them when a backend dies, "
-            "and an exception does not end the exchange.",
+            "Unsupported mitmproxy (missing %s): toolsim cannot end answers early, cannot save them when a backend "
+            "dies, and does not end an exchange in which an exception occurs.",
             ", ".join(missing),
         )
 

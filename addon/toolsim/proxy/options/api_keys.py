@@ -207,8 +207,8 @@ def _user(words: list[str]) -> User:
         limit, is_given, number = word.partition("=")
         if limit not in _LIMITS or limit in found:
             raise ValueError(
-                f"{name}: expected at most one of each of {' and '.join(f'{each}=N' for each in _LIMITS)} after the key"
-                + (nearest(limit, _LIMITS) if is_given and limit not in _LIMITS else "")
+                f"{name}: after the key, expected only {' and '.join(f'{each}=N' for each in _LIMITS)}, each at most "
+                "once" + (nearest(limit, _LIMITS) if is_given and limit not in _LIMITS else "")
             )
         if not re.fullmatch(r"[1-9][0-9]{0,8}", number):
             raise ValueError(f"{name}: {limit}: expected a whole number, 1 or more")

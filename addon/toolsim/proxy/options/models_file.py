@@ -122,7 +122,7 @@ class _Wrong(Exception):
 
 def _entries(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
     if surplus := [name for name in document if name != _TABLE]:
-        raise _Wrong(-1, surplus[0], f"unknown{nearest(surplus[0], (_TABLE,))}; expected [[{_TABLE}]]")
+        raise _Wrong(-1, surplus[0], f"unknown key{nearest(surplus[0], (_TABLE,))}; expected [[{_TABLE}]]")
     tables = document.get(_TABLE, [])
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
         raise _Wrong(-1, _TABLE, f"expected at least one table that begins with the line [[{_TABLE}]]")
@@ -142,7 +142,7 @@ def _entries(document: Mapping[str, Any], environment: Mapping[str, str]) -> tup
 def _entry(number: int, table: Mapping[str, Any], environment: Mapping[str, str]) -> ModelEntry:
     if surplus := [name for name in table if name not in _ENTRIES]:
         known = ", ".join(_ENTRIES)
-        raise _Wrong(number, surplus[0], f"unknown{nearest(surplus[0], _ENTRIES)}; expected one of {known}")
+        raise _Wrong(number, surplus[0], f"unknown key{nearest(surplus[0], _ENTRIES)}; expected one of {known}")
     names = table.get("names")
     names = [names] if isinstance(names, str) else names
     if not (isinstance(names, list) and names and all(isinstance(name, str) and name for name in names)):
@@ -155,7 +155,7 @@ def _entry(number: int, table: Mapping[str, Any], environment: Mapping[str, str]
     except ValueError as problem:
         raise _Wrong(number, "url", str(problem)) from problem
     if not isinstance(model, str) or ("model" in table and not model):
-        raise _Wrong(number, "model", f"got {model!r}, expected the model's name at the backend")
+        raise _Wrong(number, "model", f"got {model!r}, expected the name that the backend uses for the model")
     if not isinstance(key, str | None):
         raise _Wrong(number, "key", "expected a string")
     return ModelEntry(tuple(names), upstream, model, _key(number, key, environment))

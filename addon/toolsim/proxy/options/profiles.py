@@ -157,7 +157,7 @@ class _Wrong(Exception):
 
 def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -> Profile:
     if surplus := [part for part in document if part not in (*_PARTS, "learned")]:
-        raise _Wrong(surplus[0], f"unknown{nearest(surplus[0], _PARTS)}; expected one of {', '.join(_PARTS)}")
+        raise _Wrong(surplus[0], f"unknown key{nearest(surplus[0], _PARTS)}; expected one of {', '.join(_PARTS)}")
     models = document.get("models")
     if not (isinstance(models, list) and models and all(isinstance(model, str) and model for model in models)):
         raise _Wrong("models", f"got {models!r}, expected a list of model name patterns")
@@ -167,7 +167,9 @@ def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -
         value = current_value(option.removeprefix(PREFIX), given)
         if option not in _OPTIONS:
             known = ", ".join(_OPTIONS)
-            raise _Wrong(option, f"not an option for profiles{nearest(option, _OPTIONS)}; expected one of {known}")
+            raise _Wrong(
+                option, f"a profile cannot set this option{nearest(option, _OPTIONS)}; expected one of {known}"
+            )
         try:
             values[option.removeprefix(PREFIX)] = _OPTIONS[option].checked(_OPTIONS[option].from_yaml(value))
         except ValueError as problem:

@@ -166,7 +166,7 @@ def _mcp_config(value: str) -> tuple[Server, ...]:
     try:
         return engine().read_file(Path(value).expanduser().read_text("utf-8"), os.environ)
     except OSError as problem:
-        raise ValueError(f"got {value!r}, cannot be read: {problem.strerror}") from problem
+        raise ValueError(f"cannot read {value!r}: {problem.strerror}") from problem
     except ValueError as problem:
         raise ValueError(f"{value}: {problem}") from problem
 
@@ -193,7 +193,7 @@ def _model(value: str) -> Path | None:
         return None
     file = Path(value).expanduser()
     if not file.is_file():
-        raise ValueError(f"got {value!r}, expected a model file (GGUF): no such file")
+        raise ValueError(f"the model file {value!r} does not exist")
     return file
 
 
@@ -213,9 +213,11 @@ def _store(value: str) -> StoreUrl | None:
         if not file.exists():
             return url
         if not os.access(file, os.R_OK | os.W_OK):
-            raise ValueError(f"got {value!r}, expected a writable file: {file} is not writable")
+            raise ValueError(f"{file} is not writable")
         if problem := file_problem(url):
-            raise ValueError(f"got {value!r}, expected a file that toolsim has created: {problem}; use another path")
+            raise ValueError(
+                f"got {value!r}, which is not a store that this toolsim can use: {problem}; use another path"
+            )
     return url
 
 
@@ -321,8 +323,8 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (
         lambda given: given["second_opinion"] == "on" and given["tool_use_mode"] in ("enforced", "disabled"),
-        "toolsim_second_opinion=on checks calls that a model makes unprompted, but with this toolsim_tool_use_mode, "
-        "no calls are unprompted.",
+        "toolsim_second_opinion=on has no effect with this toolsim_tool_use_mode, because it checks only calls that a "
+        "model makes unprompted.",
     ),
     (
         lambda given: bool(given["retry"]) and given["max_rounds"] == 1,
@@ -335,15 +337,15 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (
         lambda given: bool(given["catalog_budget"]) and given["mode"] == "native",
-        "toolsim_catalog_budget shortens toolsim's own catalog of tools, which toolsim_mode=native does not use.",
+        "toolsim_catalog_budget has no effect with toolsim_mode=native, which does not use toolsim's catalog of tools.",
     ),
     (
         lambda given: given["constrain"] in _DEMANDED and given["mode"] == "native",
-        "toolsim_constrain makes the backend enforce toolsim's call format, which toolsim_mode=native does not use.",
+        "This toolsim_constrain has no effect with toolsim_mode=native, which does not use toolsim's call format.",
     ),
     (
         lambda given: given["model"] is not None and given["backend"] != "local",
-        "toolsim_model names the model file for toolsim_backend=local, but another backend is selected.",
+        "toolsim_model has no effect without toolsim_backend=local.",
     ),
 )
 

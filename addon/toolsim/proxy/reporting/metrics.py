@@ -55,7 +55,7 @@ _WARNINGS = (
 )
 # Maps fields of the report to the help texts of their metrics and the codes that are known in advance.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
-    "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
+    "parse_failures": ("Call blocks that were left as text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
     "repairs": ("Repaired calls, by fault.", ()),
     "untagged": ("Untagged calls, by form.", ()),

@@ -87,7 +87,7 @@ class StartupBanner:
         except (TimeoutError, OSError) as problem:
             models = printable(explain(problem, ASK_SECONDS), _MAX_LINE_CHARS)
         if isinstance(models, str):
-            logger.warning("the backend: %s", models)
+            logger.warning("cannot list the backend's models: %s", models)
         elif models:
             logger.info("models: %s", listed(models, _MAX_SHOWN, _MAX_LINE_CHARS))
 
@@ -114,7 +114,7 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
                 return await _other_place(client, url, settings)
             case 599:
                 return f"it does not answer ({printable(explain(problem), _MAX_LINE_CHARS)})"
-        return f"it answers requests for {url}{MODELS} with HTTP {problem.code}"
+        return f"it returned HTTP {problem.code} for {url}{MODELS}"
     finally:
         client.close()
     listed = loaded(answer.body.decode("utf-8", "replace"))
@@ -138,7 +138,7 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
         answer = await client.fetch(page_request(place + MODELS, settings.upstream_key, ASK_SECONDS), raise_error=False)
         if answer.code == 200 and loaded(answer.body.decode("utf-8", "replace")) is not None:
             return f"{url} has no API; did you mean {place}?"
-    return f"{url} has no API; is this the right path?"
+    return f"{url} has no API; is the path correct?"
 
 
 def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:

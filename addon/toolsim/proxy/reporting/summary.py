@@ -189,7 +189,7 @@ def refusal_line(fields: Mapping[str, Any]) -> str:
     phrases = [f"refused {fields['request']}", f"from {fields['source']}"]
     phrases.append(f"HTTP {fields['status']} {printable(fields['problem'], _MAX_PROBLEM_CHARS)}")
     if unlogged := fields["unlogged"]:
-        phrases.append(f"and {unlogged} more since the last line")
+        phrases.append(f"and {unlogged} more since the last log line")
     return f"{_MARKS[MARKERS[0]]} {' · '.join(phrases)}"
 
 

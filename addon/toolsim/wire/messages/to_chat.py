@@ -142,7 +142,7 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
     if tools := [*changes.now, *_unnamed_toolsets(body)]:
         asked["tools"] = tools
     if mapping(body.get("thread")).get("type") == "continue":
-        message = "'thread' of the type 'continue' is not supported: send the entire conversation in 'messages'."
+        message = "'thread' with the type 'continue' is not supported: send the entire conversation in 'messages'."
         raise BadRequest(message, "thread", "thread_not_found")
     asked |= choice_fields(_choice_by_type(body))
     if schema := mapping(mapping(body.get("output_config")).get("format")).get("schema"):

@@ -159,7 +159,7 @@ class ResponsesReader(Reader):
         ):
             return self._fail(no_answer(body, "output"))
         if body.get("status") in ("queued", "in_progress") and not body.get("output"):
-            message = f"The backend's response has the status {body['status']}, expected a complete response."
+            message = f"The backend returned a response with the status {body['status']}, expected a complete response."
             return self._fail(ApiError(message, code="backend_bad_answer", status=502))
         events: list[BackendEvent] = [_opened(body)]
         return events + self._terminal(body)
@@ -382,7 +382,7 @@ class ResponsesReader(Reader):
     def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:
         if string(response.get("status")) in _FAILURES or response.get("error"):
             error = response.get("error") or {
-                "message": f"The backend's response has the status {response.get('status')}."
+                "message": f"The backend returned a response with the status {response.get('status')}."
             }
             return self._fail(read_error(error))
         events: list[BackendEvent] = []

@@ -183,8 +183,8 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
     if request.api == "responses":
         if wants_background(request) and not request.form.stream:
             message = (
-                "'background' requires 'stream', because this proxy does not store answers (toolsim_store), and an "
-                "answer that is retrieved later could not contain calls."
+                "'background' requires 'stream' on this proxy: without toolsim_store, an answer that is retrieved "
+                "later could not contain calls."
             )
             raise BadRequest(message, "background", "unsupported_parameter")
         lost = list[str]()

@@ -151,7 +151,7 @@ async def test_errors_do_not_count_as_answers() -> None:
     course = await learned(breaks)
     assert course.setting.changed() == {"manifest": "hermes"}
     assert [choice.outcome for choice in course.choices] == ["preferred"]
-    assert course.ended == f"{MAX_ERRORS} consecutive questions were not answered"
+    assert course.ended == f"the backend did not answer {MAX_ERRORS} consecutive questions"
 
 
 async def test_refused_setting_is_not_chosen() -> None:

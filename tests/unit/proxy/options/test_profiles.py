@@ -176,10 +176,10 @@ def test_strict_tags_accepts_only_tagged_calls() -> None:
         ('models = ["a"]\n\nx = = 1\n', 3, "not TOML"),
         ("models = []\n", 1, "models: got []"),
         ('[options]\ntoolsim_manifest = "calls"\n', 1, "models: got None"),
-        ('models = ["a"]\nmodel = "a"\n', 2, "model: unknown; did you mean models?"),
+        ('models = ["a"]\nmodel = "a"\n', 2, "model: unknown key; did you mean models?"),
         ('models = ["a"]\n[options]\ntoolsim_manifest = "herms"\n', 3, "did you mean hermes?"),
-        ('models = ["a"]\n[options]\ntoolsim_retry = 1\n', 3, "toolsim_retry: not an option for profiles"),
-        ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: not an option for profiles"),
+        ('models = ["a"]\n[options]\ntoolsim_retry = 1\n', 3, "toolsim_retry: a profile cannot set this option"),
+        ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: a profile cannot set this option"),
         ('models = ["a"]\n[options]\ntoolsim_second_opinion = 1\n', 3, "got 1, expected one of off, undeclared, on"),
         ('models = ["a"]\noptions = 1\n', 2, "options: got 1, expected a table"),
         ('models = ["a"]\n[tuned]\nengine = 1\n', 3, "engine: got 1, expected a string"),
@@ -251,8 +251,8 @@ body = "pythn"
     [
         (("", ""), 10, "body: got 'pythn', expected one of any, json"),
         (('opening = "<<call>>"\n', ""), 7, "opening: got None, expected one line"),
-        (('closing = "@@END"', 'closing = "END"'), 5, "closing: got 'END', expected a first character"),
-        (('body = "pythn"', 'boddy = "python"'), 10, "boddy: not a key of a form"),
+        (('closing = "@@END"', 'closing = "END"'), 5, "closing: got 'END', expected a marker whose first character"),
+        (('body = "pythn"', 'boddy = "python"'), 10, "boddy: a form does not have this key"),
     ],
 )
 def test_invalid_form_is_reported_with_its_line(

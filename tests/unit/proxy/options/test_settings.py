@@ -122,12 +122,12 @@ def test_invalid_values_are_refused(spec: str, reason: str) -> None:
         ("store=sqlite:FOLDER/text/x", "expected a writable folder: FOLDER/text is a file"),
         (
             "store=sqlite:FOLDER/text",
-            "expected a file that toolsim has created: FOLDER/text: file is not a database; use another path",
+            "which is not a store that this toolsim can use: FOLDER/text: file is not a database; use another path",
         ),
         (
             "store=sqlite:FOLDER/newer",
-            "expected a file that toolsim has created: FOLDER/newer: the file has version 99, which was written by a "
-            "newer toolsim; use another path",
+            "which is not a store that this toolsim can use: FOLDER/newer: a newer version of toolsim wrote this file "
+            "(format 99); use another path",
         ),
         ("capture=FOLDER/text", "expected a writable folder: FOLDER/text is a file"),
         ("capture=FOLDER/text/x/y", "expected a writable folder: FOLDER/text is a file"),
@@ -180,7 +180,7 @@ def test_mcp_server_file_is_read(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(OptionsError, match=r"toolsim_mcp_config.*mcpServers"):
         load(f"toolsim_mcp_config={file}")
-    with pytest.raises(OptionsError, match="cannot be read"):
+    with pytest.raises(OptionsError, match="cannot read"):
         load(f"toolsim_mcp_config={tmp_path / 'none'}")
 
 

@@ -78,7 +78,7 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
         (200, b"<html>", "", "is not JSON"),
         (401, b"{}", "", "it requires a key"),
         (401, b"{}", "k", "it rejects toolsim_upstream_key"),
-        (500, b"{}", "", "with HTTP 500"),
+        (500, b"{}", "", "it returned HTTP 500"),
     ],
 )
 async def test_models_or_problem_are_returned(status: int, body: bytes, key: str, expected: object) -> None:
@@ -92,7 +92,7 @@ async def test_models_or_problem_are_returned(status: int, body: bytes, key: str
 @pytest.mark.parametrize(
     ("pages", "expected"),
     [
-        ({}, "URL/api has no API; is this the right path?"),
+        ({}, "URL/api has no API; is the path correct?"),
         ({"/v1/models": 200}, "URL/api has no API; did you mean URL/v1?"),
         ({"/api/v1/models": 200, "/v1/models": 200}, "URL/api has no API; did you mean URL/api/v1?"),
         ({"/models": 200}, "URL/api has no API; did you mean URL?"),
@@ -130,7 +130,7 @@ async def test_endless_model_list_is_not_read() -> None:
         backend.play(endless)
         assert "it does not answer" in str(await ask_models(f"{backend.url}/v1", Settings()))
         backend.play(elsewhere)
-        assert "with HTTP 302" in str(await ask_models(f"{backend.url}/v1", Settings()))
+        assert "it returned HTTP 302" in str(await ask_models(f"{backend.url}/v1", Settings()))
         assert len(backend.asked) == 1
 
 
@@ -178,7 +178,10 @@ async def test_slow_backend_causes_a_warning(caplog: pytest.LogCaptureFixture, m
     async def models() -> None:
         await asyncio.sleep(60)
 
-    assert (await greeted(models, caplog))[1] == ("WARNING", "the backend: no answer within 0.01 s")
+    assert (await greeted(models, caplog))[1] == (
+        "WARNING",
+        "cannot list the backend's models: no answer within 0.01 s",
+    )
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_cache_marks_do_not_affect_the_prompt() -> None:
         ({"tool_choice": 3}, "Invalid type for 'tool_choice'"),
         ({"tool_choice": {"type": "maybe"}}, "Invalid value for 'tool_choice.type'"),
         ({"tool_choice": {"type": "any"}}, "no tool is declared"),
-        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "'thread' of the type 'continue'"),
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "'thread' with the type 'continue'"),
         ({"messages": [{"role": "assistant", "content": [{"type": "compaction"}]}]}, "A 'compaction' block"),
     ],
 )
