@@ -154,7 +154,7 @@ def test_view_in_a_terminal(recorded: Path) -> None:
         text=True,
     ).stdout
     assert "THE MODEL WROTE" in printed
-    assert "╰─ ✗ stays text: the tool is not on offer (UNKNOWN_TOOL)" in printed
+    assert "╰─ ✗ left as text: the tool is not on offer (UNKNOWN_TOOL)" in printed
     assert "▸ the tool catalog, collapsed: 1 tool" in printed
 
 

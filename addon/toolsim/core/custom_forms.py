@@ -88,5 +88,7 @@ def _marker(number: int, entry: str, value: object) -> str:
     if not isinstance(value, str) or len(value) not in _LENGTHS or value != value.strip() or "\n" in value:
         raise InvalidForm(number, entry, f"got {value!r}, expected one line of 3 to 64 characters")
     if value[0].isalnum() or value[0] in _NO_START:
-        raise InvalidForm(number, entry, f"got {value!r}, expected a marker whose first character cannot begin a word")
+        raise InvalidForm(
+            number, entry, f"got {value!r}, expected a marker whose first character cannot begin a word or a value"
+        )
     return value

@@ -218,7 +218,7 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
     place = _check_url(url, f"{param}.server_url")
     if not _is_among(place, hosts):
-        message = f"MCP servers at '{place}' are not allowed: toolsim_mcp_hosts does not list this host."
+        message = f"MCP servers at '{place}' are not allowed: toolsim_mcp_hosts does not include this address."
         raise BadRequest(message, f"{param}.server_url", "invalid_value")
     headers = _strings(declared, "headers", param)
     token = optional(declared, "authorization", str, param)

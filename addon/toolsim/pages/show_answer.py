@@ -224,9 +224,9 @@ def _spelled_out(verdict: str) -> str:
         case "passed":
             return f"– {verdict}"
         case "text":
-            return f"✗ stays text: {_explained(rest)}"
+            return f"✗ left as text: {_explained(rest)}"
         case "failure":
-            return f"✗ fails the answer: {_explained(rest)}"
+            return f"✗ ends the answer with an error: {_explained(rest)}"
     return verdict
 
 

@@ -190,15 +190,15 @@ def current_value(name: str, value: Any) -> Any:
 
 
 REMOVED: Mapping[str, str] = {
-    "use_tool": "set toolsim_untagged=no_use_tool if its value was false",
-    "fix_empty_final_disable_tools": "set toolsim_fix_empty_final=with_tools if its value was false",
+    "use_tool": "set toolsim_untagged=no_use_tool if the old value was false",
+    "fix_empty_final_disable_tools": "set toolsim_fix_empty_final=with_tools if the old value was false",
     "fix_empty_final_text": _CONSTANT,
     "fallback_retry_count": "set toolsim_tool_use_mode=relaxed, which retries a request without tools",
     "max_rounds_seconds": _CONSTANT,
     "responses_output_mode": "set toolsim_output_mode=obsidian-xml-responses, or obsidian-xml-both",
-    "stop_after_tools_mode": "set toolsim_stop_after_tools=first, or on if its value was burst",
+    "stop_after_tools_mode": "set toolsim_stop_after_tools=first, or on if the old value was burst",
     "suppress_tail_after_tools": "set toolsim_stop_after_tools=drop",
-    "parallel_tool_calls": "set toolsim_tool_block_max=1 if its value was false",
+    "parallel_tool_calls": "set toolsim_tool_block_max=1 if the old value was false",
     "tool_denylist": "set toolsim_tool_allowlist=!NAME",
     "max_tool_args_bytes": "set toolsim_max_tool_bytes, which limits arguments and outputs",
     "max_tool_output_bytes": "set toolsim_max_tool_bytes, which limits arguments and outputs",

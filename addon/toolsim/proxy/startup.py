@@ -7,7 +7,7 @@ one-line error. mitmproxy exits if errors were logged at startup.
 
     toolsim_idle_timeout: got '5m', expected a whole number, 0 or more
     toolsim_bakend: no such option; did you mean toolsim_backend?
-    toolsim_use_tool: this option was removed: set toolsim_untagged=no_use_tool if its value was false
+    toolsim_use_tool: this option was removed: set toolsim_untagged=no_use_tool if the old value was false
 
 While the proxy runs, these checks are not needed: mitmproxy rejects an invalid value from ``set`` or mitmweb, and keeps
 the old value.

@@ -260,7 +260,7 @@ def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequ
     Raises BadRequest if the request refers to stored data in an invalid format, or asks for a background answer.
     """
     if request.stored_history is not None:
-        raise BadRequest("The format of a reference to stored data in the request is invalid.", "input")
+        raise BadRequest("A reference to stored data has an invalid format.", "input")
     if request.body.get("background") is True:
         # The backend would also reject the request, but its error would mention a ``store`` field that the client has
         # not sent.

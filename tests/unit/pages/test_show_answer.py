@@ -55,7 +55,7 @@ def test_both_sides_of_an_answer(api_name, stream):
     assert "  Both:\n" in wrote
     assert '\\"Bonn\\"}"}</tool_call>\n  ╰─ ✓ call of get_weather\n' in wrote
     assert "╰─ ✓ call of get_weather · repaired: TRAILING_COMMA\n" in wrote
-    assert "╰─ ✗ stays text: the tool is not on offer (UNKNOWN_TOOL)\n" in wrote
+    assert "╰─ ✗ left as text: the tool is not on offer (UNKNOWN_TOOL)\n" in wrote
     kind = "fc" if api_name == "responses" else "call"
     assert f'  → get_weather   {kind}_001\n    {{"city": "Bonn"}}\n' in got
     assert f'  → get_weather   {kind}_002\n    {{"city": "Köln"}}\n' in got
@@ -70,7 +70,7 @@ def test_strict_failure_is_explained():
     """
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
-    assert "╰─ ✗ fails the answer: its arguments do not match the tool's schema" in page
+    assert "╰─ ✗ ends the answer with an error: its arguments do not match the tool's schema" in page
     assert "ERROR  invalid_request_error · invalid_tool_call · tools ──" in page
     assert "failed: invalid_tool_call" in page
 

@@ -149,7 +149,7 @@ def test_removed_option_suggests_its_replacement(name: str) -> None:
 def test_removed_option_in_config_yaml_is_reported() -> None:
     """A removed option in config.yaml causes the same error as a removed option on the command line."""
     assert problems(yaml="toolsim_use_tool: false") == [
-        "toolsim_use_tool: this option was removed: set toolsim_untagged=no_use_tool if its value was false"
+        "toolsim_use_tool: this option was removed: set toolsim_untagged=no_use_tool if the old value was false"
     ]
 
 

@@ -71,7 +71,7 @@ async def test_missing_search_tool_is_logged(caplog: pytest.LogCaptureFixture) -
         caplog.clear()
         await mcp_servers._first_asked(cast(Any, Pool()), Server("web", ("x",), web_search=name))
         assert len(caplog.records) == lines
-    assert "has no tool 'fnd'" in caplog.text
+    assert "does not offer the tool 'fnd'" in caplog.text
     assert "find, other" in caplog.text
 
 

@@ -723,7 +723,7 @@ def test_unprepared_background_request_is_refused(stream, backend, tools):
             "responses", PATHS["responses"], content, policy, output_mode=None, report=Report(), stored_as=kept
         )
 
-    with pytest.raises(BadRequest, match="without escapes") as caught:
+    with pytest.raises(BadRequest, match="without escape sequences") as caught:
         made(True)
     assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
     for background in False, None:

@@ -314,7 +314,7 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
     )
     return (
         f"at most {requests} requests with about {round(read, -3):,} input and {requests * MAX_TOKENS:,} output "
-        f"tokens, plus one request for each tool that the model invents; usually a third of these numbers{hosted}"
+        f"tokens, plus one request for each tool that the model invents; most runs need about a third of that{hosted}"
     )
 
 
