@@ -99,9 +99,7 @@ class _MultiTurn:
                 steps, last = await self._turn(send, messages, run)
                 turns.append(steps)
                 if len(steps) == MAX_STEPS:
-                    return Verdict.failed(
-                        "turn_limit", f"turn {number}: the model was still making calls after {MAX_STEPS} requests"
-                    )
+                    return Verdict.failed("turn_limit", f"turn {number}: more calls after {MAX_STEPS} requests")
                 checked = f"{run}_{number}"
                 error = bfcl_package.multi_turn_error(turns, self.answers[: number + 1], self.entry, checked)
                 if error is not None:

@@ -61,10 +61,7 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
         unlike = sorted(name for name in {*first, *other} if first.get(name) != other.get(name))
         if unlike:
             name = unlike[0]
-            raise UsageError(
-                f"different settings: {name} is {first.get(name)!r} in {folders[0]}, but {other.get(name)!r} in "
-                f"{folder}"
-            )
+            raise UsageError(f"{name} is {first.get(name)!r} in {folders[0]}, but {other.get(name)!r} in {folder}")
     return first
 
 

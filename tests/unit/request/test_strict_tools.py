@@ -76,7 +76,7 @@ def test_patterns_of_strict_tools_share_a_limit() -> None:
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]
         offered = [Tool(f"f{at}", "f", parameters=schema, strict=strict) for at, schema in enumerate(named)]
         if problem:
-            with pytest.raises(BadRequest, match="more than 25000 atoms"):
+            with pytest.raises(BadRequest, match="at most 25000 atoms"):
                 check(offered)
         else:
             check(offered)

@@ -114,9 +114,7 @@ async def _learn(args: argparse.Namespace) -> int:
     engine = engine_at(found.url, key)
     # llama.cpp serves one model under any name.
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
-        raise UsageError(
-            f"--model: {found.url} does not list the model {args.model}; it lists {', '.join(found.models[:6])}"
-        )
+        raise UsageError(f"--model: {found.url} does not list {args.model}, but {', '.join(found.models[:6])}")
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
     asked: Sequence[Question] = question_bank.questions()
     if own is not None:
@@ -309,9 +307,7 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
         read += sum(map(_tokens, own)) * times
     for question in asked:
         requests, read = requests + 1, read + _tokens(question)
-    hosted = (
-        "; if the backend charges for requests, you pay for them; press Ctrl-C to stop at any time" if is_hosted else ""
-    )
+    hosted = "; a hosted model may charge you for them; press Ctrl-C to stop at any time" if is_hosted else ""
     return (
         f"at most {requests} requests with about {round(read, -3):,} input and {requests * MAX_TOKENS:,} output "
         f"tokens, plus one request for each tool that the model invents; most runs need about a third of that{hosted}"
