@@ -118,6 +118,7 @@ def test_loops_are_logged(path: str) -> None:
 def test_refusal_is_one_line_in_the_text_log(backend: RawBackend) -> None:
     """In the text log, each refused request produces a single line, without mitmproxy's own two lines."""
     with Mitmdump(backend.url, toolsim_log="text", toolsim_api_key="k") as proxy:
+        proxy.wait_for("backend's models")  # The last line of the startup banner.
         before = proxy.log()
         with Line(proxy.url) as line:
             for path in ("/v1/models", "/elsewhere"):

@@ -149,7 +149,7 @@ def _forced(names: Sequence[str], index: _Index, param: str) -> ToolChoice:
     found = frozenset(tool_name for name in names for tool_name in index.get(name, ()))
     if not found:
         listed = ", ".join(f"'{name[:64]}'" for name in names[:10])
-        raise BadRequest(f"'{param}' names {listed}, but 'tools' contains no such tool.", param, "invalid_value")
+        raise BadRequest(f"'{param}' names {listed}, which is not declared in 'tools'.", param, "invalid_value")
     return ToolChoice("required", found)
 
 
