@@ -72,7 +72,7 @@ class Guard:
     def check(self, flow: HTTPFlow, hook: str) -> None:
         """Raise NotCleared unless the flow's hook has completed."""
         if self._since and flow not in self._flows:
-            raise NotCleared(f"the hook {hook} was not completed")
+            raise NotCleared(f"the hook {hook} did not complete")
 
     def clear_server(self, server: Server) -> None:
         """Record that the hooks of a new connection to a backend have completed."""
@@ -83,7 +83,7 @@ class Guard:
         # A connection through another proxy is exempt, because its hooks received another connection object.
         is_ours = self._since and server.via is None and (server.timestamp_start or 0.0) > self._since
         if is_ours and server not in self._servers:
-            raise NotCleared("the hook server_connected was not completed")
+            raise NotCleared("the hook server_connected did not complete")
 
     def note(self, problem: Exception) -> None:
         """Count and log an exception, except NotCleared, whose cause ``note_logged`` has already counted and logged."""

@@ -318,7 +318,7 @@ def _export(arguments: argparse.Namespace) -> int:
     lines, manifest = export(files, arguments.form, keeps_words=arguments.keep_words)
     counted = list(_counted(manifest["reasons"]))
     if not lines:
-        raise UsageError(f"no turn to export in {where} ({'; '.join(counted)})")
+        raise UsageError(f"no turns to export in {where} ({'; '.join(counted)})")
     try:
         # A model can write half of a surrogate pair, which cannot be encoded in UTF-8. It is replaced with its JSON
         # escape.

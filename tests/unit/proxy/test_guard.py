@@ -65,7 +65,7 @@ def test_location_of_an_exception_is_logged(caplog: pytest.LogCaptureFixture) ->
     """
     guard, problem = Guard(Failures()), raised()
     guard.note(problem)
-    guard.note(NotCleared("the hook request was not completed"))
+    guard.note(NotCleared("the hook request did not complete"))
     assert [record.getMessage() for record in caplog.records] == [described(problem)]
     assert described(problem).startswith("toolsim failed in core.report.code_of and ended the exchange;")
     assert guard.note_logged(problem) == described(problem)

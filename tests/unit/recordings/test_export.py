@@ -200,7 +200,7 @@ TEMPLATE = """
     ("words", "problem"),
     [
         (["{empty}"], "no .flow file in {empty}"),
-        (["{bad}"], "no turn to export in {bad} (1 × the answer failed)"),
+        (["{bad}"], "no turns to export in {bad} (1 × the answer failed)"),
         (["{good}", "--out", "{good}"], "--out: {good} already exists"),
         (["{good}", "--out", "{good}/none/x.jsonl"], "--out: {good}/none/x.jsonl: No such file"),
     ],
