@@ -38,9 +38,9 @@ A client's `Authorization`
     proxy/test_access.py::test_proxy_header_leaves_clients_other_key
 Clients that use the listener as their proxy
     proxy/test_access.py::test_forwarding_requires_the_key
-In `Proxy-Authorization`, the key
+This header contains the key
     proxy/test_access.py::test_forwarding_requires_the_key
-In mitmproxy's mode `socks5`
+In mitmproxy's `socks5` mode
     unit/proxy/test_access.py::test_proxy_key_does_not_open_the_listener
     unit/proxy/test_incoming.py::test_kind_of_flow_is_recognized
 In these modes, toolsim requires
@@ -56,9 +56,9 @@ Therefore, no client can
     unit/proxy/test_access.py::test_forwarding_is_limited_with_a_models_file
     proxy/test_access.py::test_builtin_backend_does_not_forward
     proxy/test_access.py::test_upstream_option_forwards_other_traffic
-If toolsim serves a
+If toolsim serves one
     proxy/test_access.py::test_only_the_backend_is_reachable
-Large bodies (above 32 KiB
+Large bodies (over 32 KiB
     unit/proxy/test_jobs.py::test_heavy_jobs_are_recognized
     unit/proxy/test_worker.py::test_heavy_jobs_run_in_a_worker
     unit/proxy/test_worker.py::test_worker_runs_jobs_within_limits
@@ -76,7 +76,7 @@ If an answer is sent over WebSocket
 toolsim estimates the cost
     unit/schema/test_patterns.py::test_oversized_pattern_is_never_compiled
     unit/schema/test_budget.py::test_each_step_is_short
-Checks of arguments block
+Argument checks block
     unit/schema/test_patterns.py::test_oversized_pattern_is_never_compiled
     unit/schema/test_budget.py::test_each_step_is_short
 Requests (`toolsim_max_body_bytes`)
@@ -110,7 +110,7 @@ Large WebSocket messages are
     unit/sockets/test_server.py::test_large_message_is_read_in_a_worker
 All WebSocket connections together
     unit/core/test_fair_cache.py::test_largest_share_is_evicted_first
-toolsim evicts conversations
+toolsim first evicts
     unit/core/test_fair_cache.py::test_largest_share_is_evicted_first
 If a client exceeds a limit
     unit/sockets/test_connection.py::test_flood_affects_only_its_sender
@@ -182,7 +182,7 @@ The model never answers
 toolsim reloads the key
     proxy/test_users.py::test_user_removed_while_serving
     unit/proxy/options/test_api_keys.py::test_changed_file_applies_to_the_next_request
-A user who is removed
+A user who has been removed
     proxy/test_users.py::test_user_removed_while_serving
     proxy/test_users.py::test_removed_user_is_refused_by_forward_proxy
 A missing or invalid
@@ -355,7 +355,7 @@ A description can tell
     unit/mcp/test_server_config.py::test_approval_is_required_by_default
 Only the operator's file
     unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
-A server with the key
+A server whose entry contains
     proxy/test_searches.py::test_web_search_over_both_apis
 toolsim follows redirects only
     unit/mcp/test_server_config.py::test_request_cannot_declare_commands_or_hosts
@@ -515,7 +515,7 @@ EXPLAINS = (
     "Flows in mitmweb",
     "Flows are meant only",
     "A client can send",
-    "These requests can cause",
+    "These requests can incur",
     "A client with many connections",
     "A client that invents many keys",
     "A client cannot cause a request loop",
@@ -545,7 +545,7 @@ KIB, MIB = 1024, 1024 * 1024
 SLICES = (round(time_slice.SLICE_SECONDS * 1000), round(time_slice.PAUSE_SECONDS * 1000))
 UNITS, BURST = websocket.UNITS_PER_SECOND, websocket.UNITS_BURST
 NUMBERS: dict[str, tuple[float, ...]] = {
-    "Large bodies (above": (LOOP_BYTES / KIB, worker.MAX_SECONDS, worker.GROWTH),
+    "Large bodies (over": (LOOP_BYTES / KIB, worker.MAX_SECONDS, worker.GROWTH),
     "Requests (`toolsim_max_body_bytes`)": (MAX_SCHEMA_BYTES / KIB, _MAX_TOOLS_BYTES / MIB),
     "toolsim parses JSON to": (MAX_DEPTH,),
     "A connection can have at most": (protocol.MAX_WAITING, protocol.MAX_RUNNING),
@@ -578,7 +578,7 @@ NUMBERS: dict[str, tuple[float, ...]] = {
 }
 """For each sentence with numbers: the corresponding values in the code, in the same order."""
 
-MEASURED = ("Rewriting a smaller body", "Checks of arguments block", "The limits of a check")
+MEASURED = ("Rewriting a smaller body", "Argument checks block", "The limits of a check")
 """Beginnings of sentences whose times and sizes were measured."""
 
 NUMERALS = {"five": 5, "six": 6, "ten": 10, "sixty": 60, "hour": 1}
