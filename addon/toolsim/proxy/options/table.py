@@ -45,9 +45,9 @@ OPTIONS = (
     Option(
         "engine",
         "auto",
-        "Server software of the backend. Other options that are set to auto depend on this option. auto: toolsim "
-        "detects the software once, by requesting pages that only one kind of server has. The first request waits at "
-        "most one second for the result. unknown: toolsim does not detect the software and assumes no special "
+        "The backend's server software. Other options that are set to auto depend on this option. auto: toolsim "
+        "detects the software once, by requesting pages that only one kind of server has. The first request waits "
+        "at most one second for the result. unknown: toolsim does not detect the software and assumes no special "
         "features.",
         ("auto", "unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"),
     ),
@@ -55,7 +55,7 @@ OPTIONS = (
         "profiles",
         "auto",
         "Profiles, which contain settings for individual models. toolsim tune writes profiles. If several profiles "
-        "match the model of a request, the profile with the most specific pattern applies. Options that you set "
+        "match the requested model, the profile with the most specific pattern applies. Options that you set "
         "explicitly take precedence over profiles. auto: profiles in the user's folder (~/.config/toolsim/profiles), "
         "then the profiles included with toolsim. off: no profiles. strict-tags: a built-in profile for all models "
         "that disables all heuristics. It sets toolsim_untagged=off, toolsim_history=bracketed, "
@@ -138,35 +138,35 @@ OPTIONS = (
     Option(
         "untagged",
         "on",
-        "Recognition of calls that the model writes without the tag. toolsim recognizes calls between markers that "
-        "models were trained on, anywhere in an answer. Calls without markers count only at the start or the end of "
-        "an answer. Examples are name(…) and the JSON of a call, alone or in a code fence. If a call also occurs in a"
-        " tool output of the same request, toolsim treats the call as a quotation, tagged or untagged, and it stays "
-        "text (except with the value all). on: an untagged call counts if its tool is on offer; a call without "
-        "markers must also match the tool's schema. off: untagged calls stay text, except for <use_tool> blocks. "
-        "no_use_tool: like off, but <use_tool> blocks also stay text. all: like on, but calls that the model quotes "
-        "from tool outputs also count. Use this value if your tools specify the next call in their outputs.",
+        "Whether toolsim recognizes calls that the model writes without the tag. toolsim recognizes calls between "
+        "markers that models were trained on, anywhere in an answer. Calls without markers count only at the start or "
+        "the end of an answer. Examples are name(…) and the JSON of a call, alone or in a code fence. If a call also "
+        "occurs in a tool output of the same request, toolsim treats the call as a quotation, tagged or untagged, and "
+        "it stays text (except with the value all). on: an untagged call counts if the request offers its tool; a "
+        "call without markers must also match the tool's schema. off: untagged calls stay text, except for <use_tool> "
+        "blocks. no_use_tool: like off, but <use_tool> blocks also stay text. all: like on, but calls that the model "
+        "quotes from tool outputs also count. Use this value if your tools specify the next call in their outputs.",
         ("on", "off", "no_use_tool", "all"),
     ),
     Option(
         "strict_policy",
         "error",
-        "Handling of a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error event "
-        "in a stream). message: the assistant's text describes the error.",
+        "How to handle a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "
+        "event in a stream). message: the assistant's text describes the error.",
         ("error", "message"),
     ),
     Option(
         "retry",
         0,
         "Maximum number of retries within one answer, from 0 to 3. toolsim retries if a call violates a strict tool's"
-        " schema, is malformed beyond repair, is too large, is cut off, or names a tool that is not on offer. It also"
+        " schema, is malformed beyond repair, is too large, is cut off, or names a tool that was not offered. It also"
         " retries if an answer lacks a required call or the required JSON. In a retry, the model sees its faulty "
         "answer and the error. toolsim does not withdraw text that it has already streamed.",
     ),
     Option(
         "unknown_tool",
         "text",
-        "Handling of a call to an undeclared tool. If the request has strict tools, such a call counts as a violation"
+        "How to handle a call to an undeclared tool. If the request has strict tools, such a call counts as a violation"
         " (see toolsim_strict_policy). Regardless of this option, toolsim never passes on calls to tools that "
         "tool_choice or toolsim_tool_allowlist excludes. text: the call stays text; if the backend sends a structured"
         " call, toolsim describes it in text. call: the client receives the call, as it would from most servers. Most"
@@ -177,14 +177,14 @@ OPTIONS = (
     Option(
         "second_opinion",
         "undeclared",
-        "Additional rounds that prevent needless calls. undeclared: some answers to the user consist only of a call "
+        "Additional rounds that prevent unnecessary calls. undeclared: some answers to the user consist only of a call "
         "to an undeclared tool, written as text, such as a greeting in JSON. toolsim then requests a plain-text "
         "answer in an additional round without tools. on: like undeclared, but toolsim also checks optional calls in "
         "direct response to the user. It shows the model the tool and the user's request, and asks whether the tool "
         'fits. After a "no", it asks about the call itself. toolsim drops the call only after two clear "no" answers.'
         " If no call remains, it requests a plain-text answer in an additional round. The questions take one or two "
-        "rounds for each tool that the model calls. toolsim streams no part of a call before the answers to these "
-        "questions. off: toolsim passes on every call.",
+        "rounds for each tool that the model calls. toolsim does not stream any part of a call until these questions "
+        "have been answered. off: toolsim passes on every call.",
         ("off", "undeclared", "on"),
     ),
     Option(
@@ -197,7 +197,7 @@ OPTIONS = (
     Option(
         "tool_use_mode",
         "",
-        "Override for the client's tool_choice. enforced: an answer must call one of the tools on offer, unless it "
+        "Override for the client's tool_choice. enforced: an answer must call one of the offered tools, unless it "
         "follows a tool output. relaxed: the client's tool_choice applies. If the backend returns an error, toolsim "
         "repeats the request without tools. disabled: toolsim offers the model no tools. Empty: the client's "
         "tool_choice applies.",
@@ -240,10 +240,10 @@ OPTIONS = (
     Option(
         "stream_arguments",
         "buffered",
-        "Streaming of arguments. buffered: toolsim sends a call once it is complete and valid. incremental: toolsim "
-        "streams the arguments for non-strict tools as they are generated. This applies to calls in the model's text "
-        "and to structured calls from the backend. If a call turns out to be malformed, it stays incomplete, and the "
-        "answer ends as truncated.",
+        "How toolsim streams the arguments of a call. buffered: toolsim sends a call once it is complete and valid. "
+        "incremental: toolsim streams the arguments for non-strict tools as they are generated. This applies to calls "
+        "in the model's text and to structured calls from the backend. If a call turns out to be malformed, it stays "
+        "incomplete, and the answer ends as truncated.",
         ("buffered", "incremental"),
     ),
     Option(
@@ -258,7 +258,7 @@ OPTIONS = (
     Option(
         "stop_after_tools",
         "auto",
-        "Handling of text after a call. auto: on for chat completions and Messages, whose clients do not expect text "
+        "How to handle text after a call. auto: on for chat completions and Messages, whose clients do not expect text "
         "after a call, and off for the Responses API. on: the text ends the turn and stops the backend, but calls "
         "that directly follow one another all count. first: the first call ends the turn. drop: the text is dropped, "
         "and the backend continues. off: the client receives the text.",
@@ -289,14 +289,14 @@ OPTIONS = (
     Option(
         "max_tool_bytes",
         200_000,
-        "Maximum size in bytes of the arguments of a call, and of a tool output. A call with larger arguments stays "
+        "Maximum size, in bytes, of the arguments of a call and of a tool output. A call with larger arguments stays "
         "text, or fails if its tool is strict. A larger output is replaced with an error object.",
         minimum=1,
     ),
     Option(
         "reasoning",
         "drop",
-        "Handling of earlier reasoning that a client sends back. drop: the model does not see the reasoning. "
+        "How to handle earlier reasoning that a client sends back. drop: the model does not see the reasoning. "
         "include: the reasoning precedes the model's text and calls, in <think> tags, as models that reason across "
         "several calls expect.",
         ("drop", "include"),
@@ -314,8 +314,8 @@ OPTIONS = (
     Option(
         "log",
         "text",
-        "Format of the log. text: one human-readable line per turn. json: one JSON object per line. off: only "
-        "mitmproxy's own messages.",
+        "Format of the log. text: one human-readable line per turn. json: one JSON object per line. off: the log "
+        "contains only mitmproxy's own messages.",
         ("text", "json", "off"),
     ),
     Option(
@@ -362,7 +362,7 @@ OPTIONS = (
     Option(
         "max_body_bytes",
         32 * 1024 * 1024,
-        "Maximum size in bytes of a request body that toolsim parses, and of a backend's answer, streamed or "
+        "Maximum size, in bytes, of a request body that toolsim parses, and of a backend's answer, streamed or "
         "non-streamed. Sizes are measured after decompression. toolsim rejects a larger request with a 413; a larger "
         "answer fails.",
         minimum=1,
@@ -381,14 +381,14 @@ OPTIONS = (
         "drain_timeout",
         25,
         "Number of seconds for which answers in progress can continue after SIGTERM or SIGINT (Ctrl-C). After that "
-        "time, they end with an error, and the proxy exits. At a second signal, or at the first signal if the value "
+        "time, they end with an error, and the proxy exits. On a second signal, or on the first signal if the value "
         "is 0, the proxy exits immediately.",
     ),
     # -- storage, and MCP servers --
     Option(
         "store",
         "",
-        "Store for finished answers of the Responses API, so that later requests can refer to them. Empty: no store. "
+        "Store for finished answers from the Responses API, so that later requests can refer to them. Empty: no store. "
         "memory: the memory of this process. sqlite:PATH: a file on this machine, created if missing. "
         "redis://HOST:PORT (or rediss://, unix://): a Redis server, which several proxies can share. toolsim stores "
         "an answer unless its request sets store to false. Clients can read only answers that were stored with the "
@@ -419,7 +419,7 @@ OPTIONS = (
     Option(
         "mcp_approval",
         "client",
-        "Approver of MCP tool calls that need approval. client: the client, which receives an mcp_approval_request in"
+        "Who approves MCP tool calls that need approval. client: the client, which receives an mcp_approval_request in"
         " the Responses API. The other APIs have no equivalent, so toolsim refuses calls that need approval. "
         "operator: you, the operator. In every API, the answer waits until you run the command toolsim.approve or "
         "toolsim.refuse.",
