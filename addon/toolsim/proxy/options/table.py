@@ -405,7 +405,7 @@ OPTIONS = (
         "JSON file that lists MCP servers. toolsim adds the tools of these servers to every request, with any "
         "backend. The file contains an mcpServers object, as for other MCP clients. Each server can have four "
         "additional keys: require_approval (always by default), allowed_tools, timeout (in seconds, for startup and "
-        "for each call; 30 by default), and web_search (the tool that runs the web searches of requests). Empty = no "
+        "for each call; 30 by default), and web_search (the tool that runs web searches for requests). Empty = no "
         "servers.",
     ),
     Option(
