@@ -98,7 +98,8 @@ def test_unrecorded_request_is_reported(stage: Stage, caplog: pytest.LogCaptureF
     """A request without a matching recording is not answered. The log compares it with the closest recording."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
-    assert 'the closest is a recording that was loaded manually:\n  body.model: got "other", expected "m"' in caplog.text
+    expected = 'the closest is a recording that was loaded manually:\n  body.model: got "other", expected "m"'
+    assert expected in caplog.text
     assert stage.playback.count() == 1
 
 
