@@ -122,7 +122,7 @@ class BackgroundStore:
         return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
 
     async def renew(self, lease: Lease, events: bytes = b"") -> bool:
-        """Renew the lease of an answer in progress, and store the answer's events, if specified.
+        """Renew the lease of an answer in progress, and store any ``events`` of the answer.
 
         Return whether this proxy still holds the lease.
         """

@@ -58,9 +58,9 @@ class BackgroundRun:
     conversation: str = ""
     """The conversation to which the request's items and the output are added, or "" if there is none."""
     turn: UserTurn | None = None
-    """The user's turn, for which limits apply, or None if the user has no limits."""
+    """The turn that counts toward the limits of its user, or None for a user without limits."""
     why: ApiError | None = None
-    """The reason if the answer is ended early."""
+    """The reason why the answer is ended early, or None."""
     end: list[bytes] = field(default_factory=list)
     """The final frames, until they are published."""
     failed: ApiError | None = None
@@ -85,7 +85,7 @@ class BackgroundRun:
             self.turn.end()
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
-        """Return the data to store when the answer ends with ``value``."""
+        """Return the data to store when the answer ends with this ``response``."""
         names, stream = output_names(response), self.log is not None
         value = value_of(dump(response).encode(), self.own, stream=stream)
         events = self.log.value(self.end) if self.log is not None else b""

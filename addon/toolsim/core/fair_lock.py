@@ -17,8 +17,8 @@ class FairLock:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        # Of the callers with the same owner, only the one that holds this lock waits for the common lock, whose waiters
-        # are served in order. These locks exist while there are such callers.
+        # One lock per owner. Of an owner's callers, only the one that holds this lock waits for the common lock, which
+        # serves its waiters in order. An owner's lock exists only while the owner has callers.
         self._own = WeakValueDictionary[Hashable, asyncio.Lock]()
 
     async def acquire(self, owner: Hashable) -> Callable[[], None]:

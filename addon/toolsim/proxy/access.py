@@ -247,7 +247,7 @@ def _foreign_page(request: Incoming, settings: Settings) -> str:
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""
-    # This listener itself served the page, which belongs to the backend's own web interface.
+    # A page that this listener itself served is allowed. It belongs to the backend's own web interface.
     served_from = request.reached_at.lower()
     if served_from and origin.lower() in (f"http://{served_from}", f"https://{served_from}"):
         return ""

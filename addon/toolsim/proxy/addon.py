@@ -256,7 +256,7 @@ class ToolSim:
     # -- the answer --
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Decide how to pass an answer to the client, based on the answer's headers."""
+        """Decide how to pass an answer to the client, based on the response headers."""
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
         if SOCKET in flow.metadata:

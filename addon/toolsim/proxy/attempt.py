@@ -182,7 +182,7 @@ class Attempt(Feature):
 
 
 def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
-    """If a backend answered with a call as text despite native tools, remember that it does not parse calls."""
+    """If a backend received native tools but answered with a call as text, remember that it does not parse calls."""
     missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
     if missed and "tools" in plan.attempts:
         backend.refuses(plan.backend_model, "tools")

@@ -8,8 +8,8 @@ has (``request/engine.py``). Its answers to requests show which features and API
    no probe.
 2. The first request waits for the probe for at most ``WAIT_SECONDS``; later requests never wait. A backend that does
    not answer the probe is probed again after a while, in parallel with the requests.
-3. A probe contains no secret except the operator's key for that backend. Redirects are not followed, and the size of an
-   answer is limited.
+3. A probe contains no secret except the operator's key for that backend. Redirects are not followed, and the size of a
+   response is limited.
 4. If a connection fails, a different server might run at the address next time. So the backend is probed again. Until
    a probe is answered, the facts about the previous server remain in use. The intervals between probes increase, so as
    not to burden a server that is already struggling.

@@ -1,4 +1,4 @@
-"""Cross-origin requests: the web pages that are allowed to read answers, and the headers that grant this permission."""
+"""Cross-origin requests: the web pages that may read responses, and the headers that grant this permission."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EXPOSED = ", ".join(("retry-after", "x-request-id", *HEADERS))
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The origins whose pages may read answers.
+    """The origins whose pages may read responses.
 
     ``:*`` at the end of a pattern matches any port or none, and ``*`` alone matches any origin.
     """
@@ -42,7 +42,7 @@ class Origins:
 
 
 def cors_headers(origins: Origins, origin: str | None) -> dict[str, str]:
-    """Return the headers that let a page with this origin read an answer, or no headers if the origin is not listed."""
+    """Return the headers that let a page with this origin read a response, or {} if the origin is not listed."""
     if not origin or not origins.allow(origin):
         return {}
     return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}
@@ -65,7 +65,7 @@ def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str,
 
 
 def add_cors(headers: MutableMapping[str, str], allowed: Mapping[str, str]) -> None:
-    """Add the headers that let a page with this origin read an answer, unless the backend has set CORS headers."""
+    """Add the headers that let a page with this origin read a response, unless the backend has set CORS headers."""
     if not allowed or "access-control-allow-origin" in headers:
         return
     varies = headers.get("vary", "")

@@ -137,7 +137,7 @@ class Dispatcher:
         return self.builtin.port if self.settings.builtin is not None else None
 
     def cors(self, flow: HTTPFlow) -> dict[str, str]:
-        """Return the headers that let a page with an allowed origin read an answer."""
+        """Return the headers that let a page with an allowed origin read the response."""
         origin = flow.request.headers.get("origin")
         return cors_headers(self.settings.origins, origin) if origin else {}
 

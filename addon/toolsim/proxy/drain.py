@@ -99,7 +99,7 @@ class Drain:
     def _end_now(self) -> None:
         if open_ := self.open():
             logger.warning("toolsim: stopped immediately, with %s in progress", _counted(open_))
-        # The shutdown is recorded as the reason why answers are interrupted from now on.
+        # From now on, the shutdown is the recorded reason for interrupted answers.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
@@ -158,11 +158,11 @@ class Drain:
             self._exchanges.passing[flow.id] = flow.client_conn.id
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """If the proxy is draining, announce that the connection will close after this streamed answer."""
+        """If the proxy is draining, announce that the connection will close after this streamed response."""
         self._close_after(flow)
 
     def response(self, flow: HTTPFlow) -> None:
-        """If the proxy is draining, announce that the connection will close after this non-streamed answer."""
+        """If the proxy is draining, announce that the connection will close after this non-streamed response."""
         self._exchanges.passing.pop(flow.id, None)
         assert flow.response is not None
         if not flow.response.stream:

@@ -170,7 +170,7 @@ class Exchange:
         self.owner = owner
         """The owner of the exchange's stored data, approvals and limits."""
         self.cors = cors
-        """The CORS headers for toolsim's own answers."""
+        """The CORS headers for toolsim's own responses."""
         self.limits = limits
         self.backend = backend or Backend(NO_ROOT)
         self.backend_model = ""

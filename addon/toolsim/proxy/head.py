@@ -16,10 +16,10 @@ from toolsim.wire.errors import CONTEXT_EXCEEDED, NO_WORDS, error_body, read_err
 from toolsim.wire.json_fields import loaded, mapping
 from toolsim.wire.sse import UNBUFFERED
 
-# Headers that describe the framing and encoding of the backend's answer. They do not apply to the rewritten answer.
+# Headers that describe the framing and encoding of the backend's response. They do not apply to a rewritten answer.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
-# The HTTP statuses of answers without a body. Such answers cannot be streamed.
+# The HTTP statuses of responses without a body. Such responses cannot be streamed.
 _WITHOUT_BODY = (204, 205)
 
 
@@ -104,7 +104,7 @@ def set_head(response: Response, content_type: str) -> None:
 
 
 def is_event_stream(response: Response) -> bool:
-    """Return whether a backend's answer is a stream of events that can be read as it arrives."""
+    """Return whether a backend's response is a stream of events that can be read as it arrives."""
     if response.raw_content is not None or response.status_code in _WITHOUT_BODY:
         return False
     headers = by_name(response.headers)

@@ -130,7 +130,7 @@ class IncomingReader:
         )
 
     def note_refusal(self, flow: HTTPFlow, error: Refusal) -> None:
-        """Count a wrong key for the client's address, if this error was caused by a wrong key."""
+        """Count a wrong key against the client's address, if a wrong key is the reason for this refusal."""
         keys, headers = self.settings.api_key, flow.request.headers
         names = {"wrong_key": KEY_HEADERS, "proxy_key": ("proxy-authorization",)}.get(error.reason, ())
         if keys is not None and keys.has_names and any(headers.get(name, "").strip() for name in names):

@@ -82,7 +82,7 @@ class RequestResult(JobResult):
     topic: ConversationLabel | None = None
     """The conversation label of a rewritten request."""
     own: bytes = b""
-    """The items in the request itself, without any stored items that it refers to, as a JSON array for the store."""
+    """The request's own items, without any stored items, as a JSON array for the store."""
     names: tuple[str, ...] = ()
     """The new IDs assigned to the items in ``own``."""
     prepared: bytes = b""
@@ -103,7 +103,7 @@ class ResolveResult(JobResult):
     """Whether to create the answer in the background."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     own: bytes = b""
-    """The items in the request itself, without any stored items that it refers to, as a JSON array for the store."""
+    """The request's own items, without any stored items, as a JSON array for the store."""
     names: tuple[str, ...] = ()
     """The new IDs assigned to the items in ``own``."""
 
@@ -221,9 +221,10 @@ class RequestJob(Job[RequestResult]):
     action: Action | None = None
     """The auxiliary operation, or None if the request is a turn. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """Byte strings that indicate that a request needs several rounds, if its body contains any of them.
+    """Byte strings that indicate, if the body contains any of them, that a request needs several rounds.
 
-    If this request is too large for several rounds, they show whether to log a warning. Otherwise, None.
+    They are set only if the request is too large for several rounds, and show whether the report needs a warning about
+    this. Otherwise, None.
     """
     result = RequestResult
 
@@ -372,7 +373,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     if rewritten is not None and rewritten.passes:
         return RequestResult(job.report, checked=rewritten.plan)
     client = APIS[job.api_name]
-    # If the backend has a different API, the request cannot be sent unchanged, because that API has a different path.
+    # If the backend has a different API, a request in the format of the client's API cannot be sent unchanged.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest(unreadable(body))
@@ -417,7 +418,7 @@ def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
 def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
     document = read_body(body)
     if document is None:
-        # The error is not reported here, because the rewriting of the request will report it.
+        # The error is not reported here, because rewriting the request reports it.
         return ResolveResult(job.report)
     try:
         document = in_own_shape(document)

@@ -95,7 +95,7 @@ class Rounds:
             exchange.marks_of_rounds = mcp_context.marks if mcp_context is not None else ()
             return False
         except (BadRequest, ValueError):
-            # The error is not reported here, because the rewriting of the request will report it.
+            # The error is not reported here, because rewriting the request reports it.
             return False
         if mcp_context is not None and not (
             may_be_hosted(request, policy, bounds) and mcp_context.serves(document, policy, api)
@@ -218,7 +218,7 @@ class Rounds:
 
 
 def own_body(request: Request, memory: StoredContext | None) -> bytes:
-    """Return the body of a client's request, including the stored data that it refers to.
+    """Return the body of a client's request, with stored data in place of the request's references.
 
     Raises BodyTooLarge if the body exceeds the limit for requests that take several rounds, and ValueError if it cannot
     be decoded.

@@ -25,7 +25,7 @@ class StoredContext:
     references: References = References()
     """The request's references to stored data."""
     body: bytes | None = None
-    """The request's body, including the stored data that it refers to, or None if it has no references."""
+    """The request's body with stored data in place of the references, or None if there are no references."""
     own: bytes | None = None
     """The items in the request itself, as JSON for the store, or None if the request has not been parsed yet."""
     names: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class StoredContext:
         return ResolveJob(recalled, data=self.received, limit=limit, encoding=self.encoding, owner=self.partition)
 
     def on_job(self, job: RequestJob) -> RequestJob:
-        """Return the job that rewrites the request, including the stored data that it refers to."""
+        """Return the job that rewrites the request, with stored data in place of the request's references."""
         if self.body is not None:
             job = replace(job, data=self.body, encoding="")
         if job.action is not None:

@@ -110,7 +110,7 @@ class StreamedAnswer:
 
     @property
     def has_read_all(self) -> bool:
-        """Whether the backend's answer was read to its end. If so, this answer is finished or waits."""
+        """Whether the backend's answer was read to its end. If so, this answer is finished or waits (rule 4)."""
         return self._rewriter.has_read_all
 
     @property
@@ -123,7 +123,7 @@ class StreamedAnswer:
 
     @property
     def reason(self) -> Retry | None:
-        """The reason for another round, or None if the answer does not wait."""
+        """The reason for another round, or None if the answer does not wait for one."""
         return self._rewriter.waits
 
     @property

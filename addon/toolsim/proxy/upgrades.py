@@ -80,7 +80,7 @@ class ClientUpgrade:
 def remember(flow: HTTPFlow, upgrade: ClientUpgrade) -> Callable[[object], object]:
     """Remember the upgrade of the connection on which a request arrived, while the request is in progress.
 
-    The returned function forgets it again. It can be used as a callback, because it ignores its argument.
+    The returned function forgets the upgrade. It can be used as a callback, because it ignores its argument.
     """
     _POSTS[flow.id] = upgrade
     return partial(_POSTS.pop, flow.id)
@@ -158,7 +158,7 @@ class Sockets:
         return None
 
     def answered(self, flow: HTTPFlow) -> None:
-        """Restore the original target of an upgrade request that was answered or failed, so that people can see it."""
+        """Restore the original target of an answered or failed upgrade request, so that the flow shows this target."""
         if (upgrade := self._upgrades.pop(flow.id, None)) is not None:
             request, sent = flow.request, upgrade.sent
             if self._server is not None:

@@ -4,7 +4,7 @@
    when a client requests the list. The server software determines which pages are queried. If the software is not known
    yet, all pages are tried.
 2. The client waits for at most ``WAIT_SECONDS``. If the server does not answer, the list is unchanged.
-3. The requests for these pages contain the key of the client's own request. That request is sent to the same server.
+3. The requests for these pages contain the key of the client's own request, which is sent to the same server.
 4. The sizes are remembered for ``FRESH_SECONDS``, so that a client cannot cause many requests to a server.
 """
 

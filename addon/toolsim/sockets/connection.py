@@ -54,7 +54,7 @@ class PendingResponse(Protocol):
     """
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the head of the response, and then the parts of the body. Yield nothing if the request fails early."""
+        """Yield the head of the response, then the parts of the body. Yield nothing if the request fails first."""
 
     async def leave(self) -> None:
         """Disconnect from the backend, which stops the model."""
@@ -163,8 +163,8 @@ class SocketConnection:
         except ConnectionError:
             return  # The client is gone. The server closes the connection.
         finally:
-            # A flag is used, because the finished task is removed from the set of tasks only later. An error that is
-            # queued in the meantime would never be sent.
+            # A flag is used, because the finished task is removed from the set of tasks only later. If the set were
+            # checked instead, an error that is queued in the meantime would never be sent.
             self._is_sending_errors = False
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:

@@ -122,7 +122,10 @@ class SocketServer:
         return token
 
     def take(self, token: str) -> tuple[ClientUpgrade, int] | None:
-        """Return the upgrade request for a token and its size limit, or None. A token can be used only once."""
+        """Return a token's upgrade request and the size limit of each request, or None for an unknown token.
+
+        A token can be used only once.
+        """
         return self._expected.pop(token, None)
 
     def forget(self, upgrade: ClientUpgrade) -> None:

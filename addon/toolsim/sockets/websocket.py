@@ -156,8 +156,8 @@ class WebSocket:
                         self._spend(FRAME_UNITS)
                         self.pongs += 1
                     case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
-                        # wsproto reports a frame that violates the protocol with this event. In this state, the client
-                        # has sent no close frame.
+                        # wsproto reports this event for a frame that violates the protocol. The connection is still
+                        # open, so the client has sent no close frame.
                         self.violate(int(event.code), event.reason or "")
                     case CloseConnection():
                         self._closed_by_client(event)
@@ -171,7 +171,7 @@ class WebSocket:
                 return
 
     def unreadable(self) -> None:
-        """Count a message that could not be parsed against the client's allowance."""
+        """Charge the client's allowance for a message that could not be parsed."""
         self._spend(UNREADABLE_UNITS)
 
     def violate(self, code: int, reason: str) -> None:
@@ -191,7 +191,7 @@ class WebSocket:
             self._write(event)
 
     async def _discard(self) -> None:
-        """Discard incoming data for a while, so that the client can read the close frame."""
+        """Discard incoming data before closing, because unread data could make the client lose the close frame."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 while await self._reader.read(BUFFER_BYTES):

@@ -295,7 +295,7 @@ class SqliteStore:
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Delete some of the expired records, unless records were recently deleted.
+        """Delete some of the expired records, unless all of them were recently deleted.
 
         The remaining expired records are deleted later. They can no longer be read.
         """

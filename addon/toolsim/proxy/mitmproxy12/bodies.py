@@ -42,7 +42,7 @@ class BoundedBodies(OwnStream):
             if isinstance(event, RequestData):
                 size = len(self.request_body_buf) + len(event.data)
                 if exchange.is_request_too_large or size > exchange.limits.max_request_bytes:
-                    # The rest of the request is read and discarded, because many clients miss an answer that arrives
+                    # The rest of the request is read and discarded, because many clients miss a response that arrives
                     # before they have sent the entire request.
                     exchange.is_request_too_large = True
                     self.request_body_buf.clear()  # type: ignore[no-untyped-call]

@@ -2,8 +2,8 @@
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. Over HTTP/1, a stream can send a second request in the next iteration of the event loop after the complete answer to
-   the first one. The second request uses a new connection, because many servers disconnect after an error without
+1. Over HTTP/1, a stream can send a second request in the next iteration of the event loop after the complete response
+   to the first one. The second request uses a new connection, because many servers disconnect after an error without
    announcing it, and the FIN might still be in flight.
 2. Over HTTP/2, a stream can send only one request, so the client receives the error. The rejection is remembered for
    later requests.

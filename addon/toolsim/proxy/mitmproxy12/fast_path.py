@@ -20,7 +20,7 @@ Relies on these internals of mitmproxy 12.2, and of asyncio:
    stream that receives its completion.
 3. The proxy mode's layer, the HTTP layer, ``HttpClient`` and ``Http1Client`` pass on bytes unchanged. Only TLS (on
    either side) and an upstream proxy add layers between them.
-4. ``Http1Client`` stores unprocessed bytes in ``buf``. After the head of an answer it creates a new ``body_reader``,
+4. ``Http1Client`` stores unprocessed bytes in ``buf``. After the head of a response it creates a new ``body_reader``,
    whose state the ``chunks`` module describes.
 5. A stream that waits for a hook is ``_paused``, and its events queue up. HTTP/1 has one stream at a time.
 6. If a method of a protocol raises an exception, asyncio closes the connection and passes the exception to

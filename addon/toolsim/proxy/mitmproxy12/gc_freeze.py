@@ -41,8 +41,8 @@ class GcFreeze:
         """Collect garbage, and freeze the remaining objects."""
         gc.collect()
         gc.freeze()
-        # Python delays full collections until the number of new objects has reached a quarter of the number that the
-        # last full collection left, so that collection must not have visited the frozen objects.
+        # Python delays a full collection until the number of new objects reaches a quarter of the objects that the
+        # previous full collection left. This second collection leaves few objects, because it skips frozen ones.
         gc.collect()
         gc.callbacks.append(self._collecting)
         gc.set_threshold(*self._thresholds[:2], _FULL_THRESHOLD)

@@ -56,7 +56,7 @@ LEAVE_SECONDS = 1.0
 """Maximum time, in seconds, to wait until an aborted flow has ended. After that time, it is canceled."""
 
 Answered = Callable[[Response | bytes | None], None]
-"""A function that is called with an answer's headers, with each part of its body, and finally with None."""
+"""A function that is called with a response's headers, with each part of its body, and finally with None."""
 
 
 def own_flow(client: Client, request: Request) -> HTTPFlow:

@@ -117,8 +117,8 @@ class ResponsePump(OwnStream):
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseData) and not event.data:
-            # An empty HTTP/2 frame must not be forwarded, because an empty chunk would end the answer of an HTTP/1
-            # client.
+            # An empty HTTP/2 frame must not be forwarded, because an empty chunk would end an HTTP/1 client's
+            # response.
             return
         if isinstance(event, ResponseEndOfMessage):
             answer = self.fed

@@ -8,7 +8,7 @@ class per concern. All of these are derived from the class in this module.
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. ``HttpLayer.make_stream`` creates streams through the module's global name ``HttpStream``.
-2. ``send_response`` sends the complete answer in ``flow.response`` without closing the client's connection.
+2. ``send_response`` sends the complete response in ``flow.response`` without closing the client's connection.
 3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, and HTTP/2 resets the stream.
    This command must precede the end of the client's answer. Otherwise, the client's next request might use the closing
    connection.
@@ -84,8 +84,8 @@ class OwnStream(HttpStream):
     def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
         assert self.flow.response is not None
         if self.flow.request.method == "HEAD" and not already_streamed:
-            # The answer to a HEAD request must not have a body. mitmproxy would nevertheless send the body, and the
-            # client would interpret it as the beginning of the next answer.
+            # The response to a HEAD request must not have a body. mitmproxy would nevertheless send the body, and the
+            # client would interpret it as the beginning of the next response.
             self.flow.response.raw_content = b""
         yield from super().send_response(already_streamed)
 

@@ -20,7 +20,7 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, whose values have the type of its ``default``.
+    """An option. Its values have the type of its ``default``.
 
     If the default is a tuple, a value is a list of words. The words may be separate arguments, or separated by commas.
     """

@@ -114,7 +114,7 @@ def profile_warning(profile: Profile, engine: str) -> str:
 def line_of(text: str, name: str, start: int = 0) -> int:
     """Return the number of the line in TOML ``text`` that sets a name or begins the table with that name.
 
-    The search begins at ``start``, whose line number is returned if the name is missing.
+    The search begins at the offset ``start``. If the name is missing, return the line number of this offset.
     """
     found = re.compile(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", re.MULTILINE).search(text, start)
     return text.count("\n", 0, found.start() if found else start) + 1

@@ -65,7 +65,7 @@ class StartupBanner:
 
     async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
         await asyncio.wait([started])
-        # The banner is delayed, because mitmproxy exits if an error, such as a missing Codex, was logged at startup.
+        # The banner is delayed, so that it is not logged if mitmproxy exits because of an error at startup.
         await asyncio.sleep(_PAUSE)
         is_text = ctx.options.toolsim_log == "text"
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]

@@ -149,7 +149,7 @@ def first_headers(report: Report) -> dict[str, str]:
 HEADERS = tuple(
     headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"], outputs_replaced=1, usage_estimated=True))
 )
-"""The names of all headers that toolsim can add to an answer."""
+"""The names of all headers that toolsim can add to a response."""
 
 
 # -- the log line --
