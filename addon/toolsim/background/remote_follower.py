@@ -1,7 +1,7 @@
 """Follows an answer that another proxy is generating, by reading the answer's events from the store.
 
 By default, the proxy that generates an answer stores the events only when the answer ends. The follower's proxy
-therefore leaves a request in the store. From then on, new events are stored about once a second.
+therefore leaves a request for the events in the store. From then on, new events are stored about once a second.
 """
 
 from __future__ import annotations

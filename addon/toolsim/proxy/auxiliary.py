@@ -1,4 +1,4 @@
-"""Auxiliary requests, which request a token count or a summary instead of a turn.
+"""Auxiliary requests, which request a token count or a summary instead of an answer.
 
 See ``wire/responses/operations.py``.
 """
@@ -41,8 +41,8 @@ class AuxiliaryRequest(Feature):
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
-        # This engine counts tokens only through the API ``by``. Turns use a different API, in which tools are sent as
-        # text.
+        # This engine counts tokens only through the API ``by``. A turn would use a different API, with the tools in
+        # the prompt, so they are also put in the prompt here.
         mode = "inject" if policy.mode == "auto" else policy.mode
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 

@@ -217,7 +217,7 @@ class Exchange:
         None if there is no store.
         """
         self.action: Action | None = None
-        """The auxiliary operation, or None if the exchange is a turn."""
+        """The auxiliary operation, or None if the request is not auxiliary."""
         self.replay: ReplayedRequest | None = None
         """The state that a replayed flow retains from its first run, or None for other flows."""
         self.user_turn: UserTurn | None = None

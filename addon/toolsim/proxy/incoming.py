@@ -101,8 +101,8 @@ class IncomingReader:
     def incoming(self, flow: HTTPFlow, reached_at: str, proxy_user: User | None = None) -> Incoming:
         """Return the input for routing a flow. ``reached_at`` is the return value of ``take_host``.
 
-        If the request arrived on a WebSocket connection, and the client used a key for the forward proxy to open this
-        connection, ``proxy_user`` is the user of that key.
+        If the request arrived on a WebSocket connection that the client opened with a key for the forward proxy,
+        ``proxy_user`` is the user of that key.
         """
         request, client, keys = flow.request, flow.client_conn, self.settings.api_key
         headers = by_name(request.headers)

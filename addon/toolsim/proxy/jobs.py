@@ -86,7 +86,7 @@ class RequestResult(JobResult):
     names: tuple[str, ...] = ()
     """The new IDs assigned to the items in ``own``."""
     prepared: bytes = b""
-    """The messages that a summary retains, or an estimated token count. Empty if the request is a turn."""
+    """The messages that a summary retains, or an estimated token count. Empty unless the request is auxiliary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class RequestJob(Job[RequestResult]):
     is_round: bool = False
     """Whether the request is a round of an answer. A round is always rewritten."""
     action: Action | None = None
-    """The auxiliary operation, or None if the request is a turn. An auxiliary request is always rewritten."""
+    """The auxiliary operation, or None if the request is not auxiliary. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
     """Byte strings that indicate, if the body contains any of them, that a request needs several rounds.
 

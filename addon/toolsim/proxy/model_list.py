@@ -104,7 +104,7 @@ class ModelList:
         return [] if isinstance(names, str) else [_named(name) for name in names]
 
     def _source(self, flow: HTTPFlow, client: Api, target: route.Pass) -> _Source:
-        """Return the URL of a backend's model list, and the headers by which the backend identifies the client."""
+        """Return the URL of a backend's model list, and the key and other headers for the request."""
         request = flow.request
         scheme, host, port, path = request.scheme, request.host, request.port, request.path
         if isinstance(target, route.Forward):

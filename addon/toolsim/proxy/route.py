@@ -81,7 +81,7 @@ class Pass:
     model: str = ""
     """The model's name at the backend, or "" if it is the name that the client uses."""
     action: Action | None = None
-    """The auxiliary operation, or None if the request is a turn."""
+    """The auxiliary operation, or None if the request is not auxiliary."""
 
 
 @dataclass(frozen=True, slots=True)

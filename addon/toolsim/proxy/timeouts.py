@@ -52,7 +52,7 @@ class Timeouts:
         self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
-        """Restart the timer for the client's silence after sending a part of the answer rather than a keep-alive."""
+        """Restart the timer for the client's silence, because a part of the answer has been sent, not a keep-alive."""
         self.client_served()
         self._answered_at = self._answered_at or self._last_output_at
 
