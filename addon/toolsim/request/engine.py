@@ -10,8 +10,8 @@ one server; ``proxy/backend_registry.py`` fetches these pages. The server affect
    it. A schema is sent if the answer must contain a call. llama.cpp, vLLM and SGLang can also activate a grammar within
    free text, which is used for strict tools.
 3. *Special tokens.* vLLM and SGLang drop special tokens from answers to requests without ``tools``, including the
-   markers around the calls of some models. toolsim requests special tokens only for these models, because the request
-   field for this keeps all of them except the end-of-turn token.
+   markers around the calls of some models. toolsim requests special tokens only for these models, because the field
+   that requests them makes the server keep all special tokens except the end-of-turn token.
 
 If ``auto`` selects a feature and the backend rejects it for a model, toolsim does not use the feature for that model
 again. A feature selected by the operator is always used, and the client receives the backend's error.
@@ -64,9 +64,10 @@ PROBES = (
 
 
 def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
-    """Return the engine that the answer to a probe identifies, or None if it identifies no engine.
+    """Return the engine that the response to a probe identifies, or None if it identifies no engine.
 
-    The keys of ``headers`` are case-insensitive or in lowercase. ``body`` is empty if the answer is not a JSON object.
+    The keys of ``headers`` are case-insensitive or in lowercase. ``body`` is empty if the response is not a JSON
+    object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
         return "llama.cpp"  # llama.cpp sends this header even with errors, for example if the API key is missing.

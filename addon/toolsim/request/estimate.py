@@ -3,8 +3,8 @@
 Tokenizers treat each class of characters similarly: a word is about one token regardless of its length, a run of
 punctuation is a few tokens, and each digit is a token. The weights were fitted to Qwen2.5's tokenizer on Python,
 Markdown, JSON and tool manifests, in samples of 2,000 characters. The estimate is 0.91 to 1.10 times the true count,
-whereas the usual formula, one token per four bytes, yields 0.43 to 1.34 times the true count. Estimates for other
-scripts are within 20% of the true count. Estimates for pure numbers are 25% too high.
+whereas the usual formula, one token per four bytes, yields 0.43 to 1.34 times the true count. Estimates for text in
+scripts other than Latin are within 20% of the true count. Estimates for pure numbers are 25% too high.
 
 Examining a megabyte takes 60 ms, which is too long for the event loop, so the estimate for a long text is based on
 evenly spaced samples. For the same reason, a long request is not parsed. Instead, samples of its JSON are examined.

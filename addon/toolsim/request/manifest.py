@@ -64,7 +64,7 @@ def manifest(
 
 
 def further_entries(tools: Sequence[Tool], *, sentinel: str, form: str = "auto") -> str:
-    """Return the entries of ``tools``, for use outside the manifest, which does not show these entries."""
+    """Return the entries of ``tools`` that the manifest does not show, for use elsewhere in the prompt."""
     return f"{FURTHER}\n{entries(tools, form_named(form).entry, sentinel)}"
 
 

@@ -1,8 +1,8 @@
 """Turns the backend's events of one answer into the client's events, and ends the answer once for all choices.
 
-It contains the state that the choices share: the call numbers, which are consecutive across all choices; the judge with
-its time budget; the usage, which is reported once and estimated if the backend reports none; and the end of the answer.
-The answer ends exactly once, at the first of
+``Answer`` contains the state that the choices share: the call numbers, which are consecutive across all choices; the
+judge with its time budget; the usage, which is reported once and estimated if the backend reports none; and the end of
+the answer. The answer ends exactly once, at the first of these events:
 
 1. the backend's own terminator (``Closed``): every choice ends, and its held-back text is emitted as text or as calls;
 2. the early end of every requested choice, in which case the backend may be stopped (``is_cut``);

@@ -86,8 +86,8 @@ class CallForm:
     such a body counts as a call only if the block stands alone.
     """
     skips_beginning: bool = False
-    """Whether markers within the match of ``begins`` are ignored, because a model may write another opening marker
-    there.
+    """Whether markers within the match of ``begins`` are ignored. This is necessary if a model may write another
+    opening marker there.
     """
     again: str = ""
     """A pattern for another call directly after a body that has no closing marker."""

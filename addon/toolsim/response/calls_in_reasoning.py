@@ -190,7 +190,9 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         return out
 
     def _half_end(self, text: str, start: int) -> int:
-        """Return the position where the closing marker may begin at the end of ``text``, or the length of ``text``."""
+        """Return the position where the closing marker may begin at the end of ``text``, or the length of ``text`` if
+        the marker cannot begin there.
+        """
         sizes = range(min(len(self._end) - 1, len(text) - start), 0, -1)
         return len(text) - next((size for size in sizes if text.endswith(self._end[:size])), 0)
 

@@ -4,8 +4,8 @@ While a schema check runs, all other exchanges wait. Each check has a time limit
 contain any number of calls. All checks of an answer, including the compilation of the schemas, therefore share one time
 budget. Interruptions such as garbage collection are not counted (``toolsim.schema.validator``). The budget refills at a
 quarter of the elapsed time. An answer at the normal speed of a model never exhausts it, and an answer that is designed
-to waste time leaves most of the time to other exchanges. When the budget is exhausted, a check is undecided, and the
-client receives the call with a warning. The checks of strict tools can exceed the budget, because the client was
+to waste time leaves most of the time to other exchanges. When the budget is exhausted, a check is not completed, and
+the client receives the call with a warning. The checks of strict tools can exceed the budget, because the client was
 promised arguments that conform to the schema. The additional time is enough for any sensible call.
 """
 
@@ -71,7 +71,7 @@ class SchemaChecker:
     def mismatch(self, tool: Tool, value: Any) -> CheckResult | None:
         """Return where and why arguments violate the tool's schema, or None if they conform.
 
-        Returns ``UNSETTLED`` for an undecided check of a strict tool's arguments, and None for other undecided checks.
+        If the check cannot be completed, returns ``UNSETTLED`` for a strict tool, and None for any other tool.
         """
         schema = self.schema(tool)
         if schema is None:

@@ -177,7 +177,8 @@ class Choice:
         if self.sequencer.has_ended:
             return []
         self._drain(reason)
-        # The held-back text may contain calls or end the choice. If it contains calls, the reason "stop" is replaced.
+        # The held-back text may contain calls or end the choice. If it contains calls, the choice ends with
+        # "tool_calls".
         if not self.sequencer.has_ended:
             self.sequencer.end("tool_calls" if self._calls.made else reason)
         return self._calls.take()

@@ -1,6 +1,6 @@
 """Finds answers that consist of one untagged call that is invalid, so that the model can be asked to correct it.
 
-The module also joins calls that were cut off with their continuation in the next round (``Continuation``).
+The module also joins a call that was cut off to its continuation in the next round (``Continuation``).
 
 ``untagged`` finds valid calls and treats all other output as text. However, an answer was intended as a call if it
 contains only the following text:
@@ -18,9 +18,9 @@ its tool were strict. The call is a fault if it cannot be parsed or does not mat
 
 ``UndeclaredCall`` holds back a call to a tool that does not exist. For example, a small model that is offered tools
 sometimes answers a greeting with ``{"name": "greet", "arguments": {…}}``. The client cannot run such a call, so it
-would receive the JSON as text. If the model is retried without tools, it answers in plain text. Therefore, the
-result is a ``Retry``, whose ``otherwise`` contains the unchanged answer. Only the first text of an answer, apart from
-reasoning, can be such a call.
+would receive the JSON as text. If the model is retried without tools, it answers in plain text. Therefore, the result
+is a ``Retry`` with the unchanged answer in ``otherwise``. Only the first text of an answer, apart from reasoning, can
+be such a call.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
     joined text to the parser ``inner``.
 
     A model that is asked to continue a call either continues it or starts over. It has started over if its first
-    visible characters match the beginning of the call; text is held back while this is undecided. Whitespace at the
+    visible characters match the beginning of the call; text is held back until this is known. Whitespace at the
     beginning of a continuation is kept, because it may belong to a string.
     """
 

@@ -4,7 +4,7 @@
    the backend was asked to enforce the format (``trusts``), since nearly all such answers are valid.
 2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the remaining text is the
    requested JSON. An answer that is already valid is never changed.
-3. Any other answer that ends normally is a mismatch. The result is a ``Retry``, whose ``otherwise`` is an error. If the
+3. Any other answer that ends normally is a mismatch. The result is a ``Retry`` with an error in ``otherwise``. If the
    client has already received some of the text, a retry is not possible, and the answer ends with the error.
 4. An answer that hit the token limit, failed, was refused by the model, or contains a call is not checked. Text before
    an item of the backend's own tools is not checked, either, because only the text after it is the answer.

@@ -147,7 +147,7 @@ class Judge:
         if broken is not None:
             self.report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
-            # 7. An undecided check does not satisfy a strict tool's guarantee.
+            # 7. A check that was not completed does not satisfy a strict tool's guarantee.
             if tool.strict and broken is UNSETTLED:
                 return self.fail(True, raw, SCHEMA_CHECK_TIMED_OUT, tool.name, expected)
             if tool.strict:
@@ -163,7 +163,7 @@ class Judge:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
             # 9. The client checks the arguments, too, and can report the mismatch to the model.
             self.warn(SCHEMA_MISMATCH, tool.name)
-        # 10. Repairs are counted only now, because the call could still have been rejected before.
+        # 10. Repairs are counted only now, because the call could have been rejected up to this point.
         repairs = _repairs(written, lookup, found)
         self._count(self.report.repairs, repairs, tool.name)
         return JudgedCall(tool, found.text, repairs)

@@ -12,8 +12,8 @@ Each state is a method that processes visible text. The transitions between stat
 1. Whitespace next to a call does not count as text. Before the first text and after a call, whitespace is held back
    until other text follows.
 2. The plan determines what happens to other text after a call: the text ends the turn (``stops_after_tools``), is
-   dropped (``suppress_tail_after_tools``), or is emitted. If the backend is already sending another call, which the end
-   of the turn would remove, the text is dropped and the turn continues.
+   dropped (``suppress_tail_after_tools``), or is emitted. If the backend is already sending another call, which would
+   be lost if the turn ended, the text is dropped and the turn continues.
 3. Any other item (reasoning, a refusal, an item of a built-in tool) interrupts the text. An item does not end the turn,
    except that a refusal counts as text under rule 2.
 4. If an announced call ends as incomplete, it also interrupts the text, and the choice ends as cut off ("length").

@@ -147,8 +147,7 @@ def _refuse_constant(word: str) -> NoReturn:
 def _long_integer(digits: str) -> int:
     """Parse an integer. If it has more digits than Python converts, return the largest integer that Python can print.
 
-    Only the schema check uses this number, whose sign and magnitude are correct; the client receives the model's
-    digits.
+    Only the schema check uses this number. Its sign and magnitude are correct. The client receives the model's digits.
     """
     try:
         return int(digits)
@@ -183,7 +182,9 @@ def _decode(text: str, start: int) -> tuple[Any, int] | None:
 
 
 def read_value(text: str) -> Json | None:
-    """Parse text that consists of one JSON value and whitespace, or return None. ``source`` is the entire text."""
+    """Parse text that consists of one JSON value and whitespace, or return None for any other text. The value's
+    ``source`` is the entire text.
+    """
     got = decode(text, _skip(text, 0))
     return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
 

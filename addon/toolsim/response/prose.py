@@ -167,8 +167,8 @@ class CodeFence:
         print("```")                 backticks in the middle of a line are content
         ```                          at least as many backticks, alone on their line, close the fence
 
-    The rules are those of Markdown. A fence that is never closed extends to the end of the text. ``mark``: the opening
-    backticks or tildes. ``place``: the position at which reading begins (see ``Place``).
+    Markdown's rules apply. A fence that is never closed extends to the end of the text. ``mark``: the opening backticks
+    or tildes. ``place``: the position at which reading begins (see ``Place``).
     """
 
     def __init__(self, mark: str, place: Place) -> None:

@@ -237,7 +237,7 @@ class _Line:
                 self._end_run()
 
     def read_block(self) -> None:
-        """Process a block, whose content does not affect the state of the line."""
+        """Process a block. Its content does not affect the state of the line."""
         self._end_run()
         self._is_blank = False
 

@@ -183,7 +183,9 @@ def _clean(inner: str, codes: dict[str, None]) -> str:
 
 
 def unescaped_arguments(text: str, start: int) -> int | None:
-    """Return the position of the quote before arguments with unescaped quotes, as in ``"arguments":"{"k":1}"``."""
+    """Return the position of the quote before arguments with unescaped quotes, as in ``"arguments":"{"k":1}"``. Returns
+    None if there are no such arguments.
+    """
     found = _UNESCAPED.search(text, start)
     return None if found is None else found.end() - 1
 
@@ -230,7 +232,7 @@ def _run_together(name: str) -> list[str]:
 
 
 def _repeated(name: str) -> list[str]:
-    """Return all names that make up ``name`` if repeated two or more times, with or without separators."""
+    """Return every name that yields ``name`` when it is repeated two or more times, with or without separators."""
     found: list[str] = []
     for length in range(2, len(name) // 2 + 1):
         unit, at = name[:length], length

@@ -26,7 +26,7 @@ ENDLESS = 32
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The reason that the report states for the end of the answer."""
+"""The reason that the report states if an answer ends at an endlessly repeated call."""
 
 _BETWEEN = "[, \t\r\n"
 

@@ -67,10 +67,10 @@ _IN_WORDS = frozenset({SECOND_OPINION})
 
 
 class ResponseRewriter:
-    """Rewrites one successful (2xx) answer of a backend. No content of an answer makes it raise an exception.
+    """Rewrites one successful (2xx) response of a backend. No content of a response makes it raise an exception.
 
-    ``content_type``: the Content-Type header of the backend's answer. Unless it is an event stream, the answer is read
-    as one JSON object when it is complete. ``writer``: writes the client's answer; a new writer by default.
+    ``content_type``: the Content-Type header of the backend's response. Unless it is an event stream, the response is
+    read as one JSON object when it is complete. ``writer``: writes the client's answer; a new writer by default.
     ``max_event_bytes``: maximum size of an event in a stream, in bytes. Larger events are truncated, which makes them
     invalid JSON. ``check_seconds``: the time budget for schema checks, in seconds (see ``checker``). ``estimate``: see
     ``Answer``. ``listener``: called with the events for the client and, at the end, with the retry, if any. ``status``:
@@ -212,7 +212,7 @@ class ResponseRewriter:
     # -- answers that start before the backend's headers arrive
 
     def follow(self, content_type: str) -> None:
-        """Set the content type of the backend's answer. This must be called before ``feed``."""
+        """Set the content type of the backend's response. This must be called before ``feed``."""
         if not content_type.lower().startswith("text/event-stream"):
             self._stream = None
 
@@ -280,8 +280,8 @@ class ResponseRewriter:
     # -- from events for the client to bytes
 
     def _checked(self, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return the events that are not held back, in an answer that may consist only of a call to an undeclared
-        tool.
+        """Process events of an answer that may consist only of a call to an undeclared tool. Return the events that are
+        not held back.
         """
         if self._invented is None:
             for event in events:
@@ -310,7 +310,7 @@ class ResponseRewriter:
         return passed
 
     def _as_demanded(self, json: JsonAnswer, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return the events that are not held back, in an answer that must be JSON."""
+        """Process events of an answer that must be JSON. Return the events that are not held back."""
         passed = json.take(events)
         if (retry := json.retry) is None:
             return passed

@@ -93,7 +93,9 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """The text of a complete answer that was held back because it may be a broken call, or JSON with an error."""
+    """The text of a complete answer that was held back because it may be a broken call, or may not match the requested
+    format.
+    """
 
     raw: str
     refused: Rejected | Violation | None

@@ -456,7 +456,8 @@ class Sentinel:
     def state_json(self) -> None:
         """Process a JSON body, tracking only strings and brackets (rules 3 and 6)."""
         text = self._text
-        # The text may extend far beyond ``limit``, and text beyond the limit would be read again as prose.
+        # The text may extend far beyond ``limit``. It is read only up to the limit, because the text after it would be
+        # read again as prose.
         stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
@@ -564,7 +565,7 @@ class Sentinel:
 
     def _held_in_literal(self, value: OpenValue) -> int:
         """Return the start of a tag or delimiter that may be incomplete at the end of the text, or the length of the
-        text.
+        text if there is none.
 
         The tags in ``_ends`` are compared separately, because ``OpenValue.held_from`` treats text that contains ``>``
         as complete.
@@ -700,7 +701,7 @@ class Sentinel:
 
     def _end_of_text(self) -> None:
         """Close or abandon a block that is open at the end of the text (rules 4, 5 and 7)."""
-        # The text of the block is already in ``_pieces``, except for a backslash at the end, whose escaped character
+        # The text of the block is already in ``_pieces``, except for a backslash at the end if its escaped character
         # has not arrived.
         self._text = self._held
         self._held = ""

@@ -1,4 +1,4 @@
-"""Judges structured calls from the backend, and the items that call tools which the client itself runs.
+"""Judges structured calls from the backend, and items that represent calls to tools that the client itself runs.
 
 1. Structured calls are judged by the table in ``judge``. Before this, markup that the server has left in the arguments
    is removed. If a call is not passed on, the client receives a description of the call as text. Otherwise, the answer

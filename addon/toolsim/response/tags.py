@@ -202,7 +202,9 @@ class OpenValue:
         return True
 
     def held_from(self, text: str, start: int) -> int:
-        """Return the start of a marker that may be incomplete at the end of ``text``, or the length of ``text``."""
+        """Return the start of a marker that may be incomplete at the end of ``text``, or the length of ``text`` if
+        there is none.
+        """
         at = open_tag(text, start)
         if self._row is not None and M3_MARK in self._row.value[1]:
             at = min(at, _open_m3(text, start))
@@ -219,7 +221,7 @@ _FIRST = re.compile(r"[<\[\]◁]")
 
 def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:
     """Return the start of the longest part at the end of ``text`` that is one of the ``beginnings``, or the length of
-    ``text``.
+    ``text`` if there is none.
     """
     start = max(start, len(text) - MAX_OPENING)
     for found in first.finditer(text, start):
@@ -229,13 +231,15 @@ def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Patte
 
 
 def open_tag(text: str, start: int) -> int:
-    """Return the start of an incomplete tag at the end of ``text``, or the length of ``text``."""
+    """Return the start of an incomplete tag at the end of ``text``, or the length of ``text`` if there is none."""
     at = text.rfind("<", max(start, len(text) - _MAX_TAG))
     return len(text) if at == -1 or ">" in text[at:] else at
 
 
 def _open_m3(text: str, start: int) -> int:
-    """Return the start of an incomplete MiniMax M3 tag at the end of ``text``, or the length of ``text``."""
+    """Return the start of an incomplete MiniMax M3 tag at the end of ``text``, or the length of ``text`` if there is
+    none.
+    """
     if "]" not in text[-_MAX_TAG:]:
         return len(text)
     start = max(start, len(text) - _MAX_TAG)

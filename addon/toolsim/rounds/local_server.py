@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 to which this proxy itself sends requests. Each connection carries one answer."""
+"""An HTTP server on 127.0.0.1 to which this proxy itself sends requests. Each connection carries one response."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.core.errors import ApiError
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 _UNSENT_BYTES = 64 * 1024
-"""Size of the kernel's send buffer for an answer, in bytes."""
+"""Size of the kernel's send buffer for a response, in bytes."""
 
 
 class StreamHandler(RequestHandler):
@@ -49,13 +49,14 @@ class StreamHandler(RequestHandler):
             await self._task
         except asyncio.CancelledError:
             # The client has disconnected, or the server is stopping. The connection is detached from tornado, which
-            # would otherwise log the cancellation as an error or, if this method simply returned, complete the answer.
+            # would otherwise log the cancellation as an error or, if this method simply returned, complete the
+            # response.
             if not self._task.cancelled():
                 raise
             self.detach().close()
         except Exception:
             # Tornado sends an error if the headers have not been sent. If they have been sent, it would complete the
-            # answer, so the connection is closed, and the client sees that the answer is incomplete.
+            # response. The connection is closed instead, so that the client sees that the response is incomplete.
             if not self._headers_written:
                 raise
             self.log_exception(*sys.exc_info())

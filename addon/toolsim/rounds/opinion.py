@@ -17,10 +17,10 @@ is asked in the same conversation, after its call, it never does (addon/docs/fig
    text. Text after the rejected call is also dropped, because it was about an output that does not exist. If the round
    fails, the call is emitted after all.
 5. The model is asked only about calls that it made unprompted, in direct answer to the user. It is not asked about
-   calls that the client requires, or about calls after a tool's output, because in the middle of a task a tool need not
-   resemble the user's request. It is not asked about MCP tools that toolsim runs either, because it reads their output
-   and answers in prose anyway. Tools of the Responses API's own kinds (such as ``shell``) are also exempt, because they
-   fit any request.
+   calls that the client requires, or about calls after a tool's output, because a call in the middle of a task is not
+   always related to the user's request in an obvious way. It is not asked about MCP tools that toolsim runs either,
+   because it reads their output and answers in prose anyway. Tools of the Responses API's own kinds (such as ``shell``)
+   are also exempt, because they fit any request.
 6. A call to a nonexistent tool is rejected without a question (``response/faults.py``).
 """
 

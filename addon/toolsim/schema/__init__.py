@@ -7,7 +7,8 @@ The schema comes from a client, the value comes from a model, and toolsim proces
    a match.
 3. The size of a pattern is measured before compilation, because a short pattern with nested repeats can need gigabytes
    of memory.
-4. If a check raises an exception (recursion, overflow), its result is undecided. The exception does not propagate.
+4. If a check raises an exception (recursion, overflow), the exception does not propagate, and the result states that
+   the check was not completed.
 
 ``wellformed`` checks a schema, ``compile`` decides whether it can be used, and ``build`` turns it into a ``Validator``,
 which applies the budget. ``keywords`` replaces some of jsonschema's keywords. ``patterns`` enforces rules 2 and 3.

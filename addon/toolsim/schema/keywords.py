@@ -26,8 +26,8 @@ _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
 """Maximum number of members for which jsonschema determines whether other keywords have evaluated them. jsonschema
-compares all members with each other, which takes a minute for an array of 200 kB. A check of a larger value is
-undecided.
+compares all members with each other, which takes a minute for an array of 200 kB. The check of a larger value is not
+completed.
 """
 
 

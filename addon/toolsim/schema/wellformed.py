@@ -5,8 +5,8 @@ block all other clients for most of a second. The meta-schemas mainly define whi
 module has a table with this information, and checks a schema in a thirtieth of the time.
 
 1. jsonschema accepts every schema that this module accepts. All other schemas are checked by jsonschema, which reports
-   any errors. Therefore, one table is enough for all dialects. It may reject a valid value of a keyword that a dialect
-   does not define, because jsonschema then accepts the schema.
+   any errors. Therefore, one table is enough for all dialects. The table may reject a value of a keyword that a dialect
+   does not define, because jsonschema then checks the schema and accepts it.
 2. Unknown keywords accept any value. ``format``, ``pattern`` and ``$ref`` accept any string.
 """
 

@@ -147,7 +147,7 @@ class Api(ABC):
     delta_text_keys: frozenset[str]
     """Keys under which the deltas of a stream contain text."""
     identifier_keys: frozenset[str]
-    """Keys, used only by this API, whose string values are API terms, IDs or names rather than content."""
+    """Keys that only this API uses, and whose string values are API terms, IDs or names rather than content."""
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
     """Headers that are specific to this API and contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")

@@ -74,7 +74,7 @@ def _names(model: str, words: str) -> bool:
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
-    """Return the error for a 2xx answer that lacks the field ``expected``. If the answer contains an error from the
+    """Return the error for a 2xx response that lacks the field ``expected``. If the response contains an error from the
     backend, return that error, because some backends report errors with a 2xx status.
     """
     if _text(body.get("message")) or _detail(body.get("detail")):

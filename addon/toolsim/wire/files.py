@@ -8,8 +8,8 @@
 | name  | ``file.filename``        | ``filename``         | ``title``                                  |
 
 A backend of the part's own API receives the part as the client sent it. Base64 data, and content that only one API can
-decrypt, is never shown to a model as text. For example, Claude Code sends each PDF that it reads, which amounts to 1.4
-million characters per megabyte.
+decrypt, is never shown to a model as text. For example, Claude Code sends each PDF that it reads, and a megabyte of a
+PDF has 1.4 million characters in base64.
 """
 
 from __future__ import annotations

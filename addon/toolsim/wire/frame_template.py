@@ -79,7 +79,7 @@ class Template:
     """
 
     event: ServerSentEvent
-    """The parsed document, whose text is at ``place[key]``."""
+    """The parsed document. Its text is at ``place[key]``."""
     place: dict[str, Any]
     key: str
     head: bytes
@@ -274,7 +274,7 @@ class RepeatReader:
                     # The frame might have started a call or a message, so the reader might interpret the next frame
                     # differently.
                     self._alike.clear()
-                    if events:  # The events might refer to the document, whose text is about to be replaced.
+                    if events:  # The events might refer to the document. Its text is about to be replaced.
                         events = deepcopy(events)
             read += events
         return read

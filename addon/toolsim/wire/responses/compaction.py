@@ -1,7 +1,7 @@
 """Compaction: one opaque item with a summary that replaces a conversation in later requests.
 
-1. A client requests compaction with a last input item of the type ``compaction_trigger`` (like Codex when its context
-   is full), or through the compaction endpoint (``operations.py``), whose request becomes such a turn.
+1. A client requests compaction with an item of the type ``compaction_trigger`` at the end of its input (like Codex when
+   its context is full), or through the compaction endpoint (``operations.py``), which adds such an item to the input.
 2. The model sees the same prompt as in any other turn that must not call tools, followed by an instruction to write a
    summary. Most of the prompt is therefore cached. Calls are still recognized, because the compaction has failed if the
    model calls a tool instead.

@@ -1,4 +1,4 @@
-"""Operations on a turn that are not turns themselves: counting its tokens, and compacting its conversation.
+"""Operations on a turn: counting its tokens, and compacting its conversation.
 
 Both operations depend on the prompt that the model sees: the history with its calls as text, and the tool manifest. No
 backend could derive this prompt from the client's own request.
@@ -67,15 +67,15 @@ def count_body(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
 
 
 def count_answer(tokens: object, **more: bool) -> bytes:
-    """Return an answer with a token count, for clients of any API. ``more`` is either empty or contains ``estimated:
+    """Return a response with a token count, for clients of any API. ``more`` is either empty or contains ``estimated:
     true``.
     """
     return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 
 def has_counted(status: int, body: bytes, model: str) -> bool | None:
-    """Return whether a backend's answer contains a token count. If the answer is an error, return False if the backend
-    has no counting endpoint. Otherwise, return None, because the client has to see the error.
+    """Return whether a backend's response contains a token count. For an error response, return False if the backend
+    has no counting endpoint, or None if the client has to see the error.
     """
     answer = parse_object(body) or {}
     if status == 200:
@@ -104,7 +104,7 @@ def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
-    """Return the answer to a compaction request: the remaining ``messages`` followed by the summary.
+    """Return the response to a compaction request: the remaining ``messages`` followed by the summary.
 
     ``answer`` is the turn's Response, which contains the summary. ``messages`` is a JSON array.
     """

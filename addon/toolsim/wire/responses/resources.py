@@ -1,7 +1,7 @@
 """Access to stored data through the API: responses with their input items, and conversations with their items.
 
-Each request refers to one record. ``respond`` receives the record's value, and returns the answer and the new value. If
-the record has been changed in the meantime, the caller can discard the result and call ``respond`` again.
+Each request refers to one record. ``respond`` receives the record's value, and returns the HTTP response and the new
+value. If the record has been changed in the meantime, the caller can discard the result and call ``respond`` again.
 
 | path                              | methods           |
 |-----------------------------------|-------------------|
@@ -77,7 +77,7 @@ class ResourceCall:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a resource request, and the change to the store."""
+    """The response to a resource request, and the change to the store."""
 
     body: dict[str, Any]
     id: str = ""
