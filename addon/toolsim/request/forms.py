@@ -73,11 +73,11 @@ class ManifestStyle:
     rule: str
     """The rule about when and how to make calls."""
     several: str = ""
-    """The rule about making several calls in one answer."""
+    """The rule about making several calls in one answer, or "" if the form has none."""
     intro: str = ""
-    """The text before the entries of the tools."""
+    """The text before the entries of the tools, or ""."""
     outro: str = ""
-    """The text after the entries of the tools."""
+    """The text after the entries of the tools, or ""."""
 
 
 MAX_TOOL_SETS = 64

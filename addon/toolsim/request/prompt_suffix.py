@@ -1,7 +1,8 @@
 """Puts variable instructions about tools at the end of the prompt so that its prefix stays cacheable.
 
 Servers cache the prefix of a prompt; on a CPU, 10,000 tokens take minutes. The manifest at the beginning therefore
-depends only on the client's tools and the operator's options. All other instructions follow the last client-side item:
+depends only on the client's tools and the operator's options. All other instructions follow the last client-side item
+(a user message or a tool output):
 
 1. the entries of called tools that the manifest lists only by name (``deferred_tools``); the entries of tools that the
    client declares within the conversation (``additional_tools``), with the names of the tools that it withdraws; and a

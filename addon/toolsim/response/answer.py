@@ -64,7 +64,7 @@ class Answer:
 
     ``estimate``: called at the end if the client expects token counts that the backend has not reported. ``retry``: the
     retry, if the model should correct the answer; otherwise None. An answer with a retry ends with a failure, which the
-    caller can replace by the events of the retry (``retrying_choice``).
+    caller can replace with the events of the retry (``retrying_choice``).
     """
 
     def __init__(
@@ -245,7 +245,9 @@ class Answer:
         return Ended(reasons, self.usage())
 
     def usage(self) -> Usage | None:
-        """Return the token counts, with estimates for counts that the backend has not reported."""
+        """Return the token counts, with estimates for counts that the backend has not reported. Returns None if there
+        are no counts and no estimate is required.
+        """
         usage, written = self._usage, self._written
         if self._estimate is None or written is None or (usage and usage.input_tokens and usage.output_tokens):
             return usage

@@ -14,7 +14,7 @@ either case, and this table determines what it is:
 | an array that matches                                    | does not explicitly allow an array             | a call |
 
 1. Calls are therefore still recognized if the schema accepts any object, or declares only ``name``. If the schema
-   declares ``name`` and ``arguments``, as for a plan of calls, the text is the answer.
+   declares ``name`` and ``arguments``, for example because the answer is a plan of calls, the text is the answer.
 2. An answer that violates the schema causes a warning. The answer is the complete text of a choice that ends normally
    without a call. A code fence around the answer is also a violation, since the client parses the unchanged text.
 3. If a retry is allowed, the text is held back until the answer ends, or until its first call or other item

@@ -201,7 +201,9 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
 
 
 def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
-    """Return an object with all elements, or the content of the single element that contains all arguments."""
+    """Return an object with all elements, or the content of the single element that contains all arguments. Returns
+    None if the elements cannot be converted.
+    """
     match elements:
         case ((only, content),) if only in _WHOLE and only not in tool.declared:
             whole = _inside(content, repair=repair)
@@ -213,7 +215,9 @@ def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repai
 
 
 def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
-    """Parse an element that contains all arguments, either as one JSON object or as nested elements."""
+    """Parse an element that contains all arguments, either as one JSON object or as nested elements. Return None for
+    any other content.
+    """
     texts = (unescape(content), content)
     for text in texts:
         match read_value(text):

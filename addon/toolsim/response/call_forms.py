@@ -72,7 +72,7 @@ class CallForm:
     value: tuple[str, str] = ("", "")
     """The delimiters of a value, such as ``<parameter=`` and ``</parameter>``. Markers between them are data."""
     whole: str = ""
-    """The text with which a body must end if it lacks its closing marker."""
+    """The text with which a body must end if it lacks its closing marker, or "" if it can end with any text."""
     is_json: bool = False
     """Whether JSON follows ``begins``. If so, markers in strings are data."""
     behind_tag: bool = False
@@ -83,17 +83,17 @@ class CallForm:
     """Whether the body can follow any marker, including the markers of other families."""
     alone: re.Pattern[str] | None = None
     """A pattern for bodies that can also occur in a sentence about toolsim's markers, such as a bare name. A block with
-    such a body counts as a call only if the block stands alone.
+    such a body counts as a call only if the block stands alone. None if there are no such bodies.
     """
     skips_beginning: bool = False
     """Whether markers within the match of ``begins`` are ignored. This is necessary if a model may write another
     opening marker there.
     """
     again: str = ""
-    """A pattern for another call directly after a body that has no closing marker."""
+    """A pattern for another call directly after a body that has no closing marker, or "" if no call can follow."""
     misspelled: Callable[[], str] | None = None
     """A function that returns a pattern for misspelled beginnings. The pattern is tried only if no form's ``begins``
-    matches.
+    matches. None if misspelled beginnings are not recognized.
     """
     slip_of: str = ""
     """The correct spelling of the marker that ``misspelled`` matches, or "" if there is no single marker."""

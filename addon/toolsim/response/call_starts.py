@@ -120,7 +120,7 @@ def find_call_start(
 
 def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
     """Return the kind of form that begins with the ``[`` at ``pos``: a call in the history's notation, a list of calls,
-    a list of quoted calls, or JSON.
+    a list of quoted calls, or JSON. Returns "more" if more text is needed, or None if no form begins there.
     """
     head = text[pos : pos + len(_RECORD) + 1]
     if _RECORD.startswith(head) and not final:
@@ -142,7 +142,7 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
 
 def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
     """Return the kind of call that begins with the name of an offered tool, or with a prefix that some models add to
-    the name.
+    the name. Returns "more" if more text is needed, or None if no call begins there.
     """
     at = pos
     if text[at] in _FIRST:

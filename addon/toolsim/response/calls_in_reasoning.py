@@ -7,8 +7,8 @@ close their reasoning. Tagged blocks in reasoning therefore count as calls if
 2. the answer contains only whitespace after the reasoning, and no other text, call or item;
 3. the answer ended normally, and was not cut off.
 
-A block that is followed by more text is only a mention of a call. A possible call is held back until this is decided.
-Untagged calls in reasoning do not count.
+A block that is followed by more text is only a mention of a call. A possible call is held back until it is known
+whether these conditions are met. Untagged calls in reasoning do not count.
 
 ``Thoughts`` finds reasoning that the model writes into its text, such as ``<think>…</think>``. It recognizes the
 markers of all known model families, but only before the first visible character of the answer. ``CallsInReasoning``

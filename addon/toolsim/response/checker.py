@@ -69,7 +69,8 @@ class SchemaChecker:
         return self._validators[tool.name]
 
     def mismatch(self, tool: Tool, value: Any) -> CheckResult | None:
-        """Return where and why arguments violate the tool's schema, or None if they conform.
+        """Return where and why arguments violate the tool's schema, or None if they conform or there is no usable
+        schema.
 
         If the check cannot be completed, returns ``UNSETTLED`` for a strict tool, and None for any other tool.
         """

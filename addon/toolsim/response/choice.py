@@ -229,7 +229,7 @@ class Choice:
                     self._position += len(segment.raw)
                     self.sequencer.mark(segment.raw, opening=segment.opening)
                 case BrokenCall():
-                    # The broken call was not retried, so its text is the answer.
+                    # The model is not asked to correct the broken call, so its text is the answer.
                     self.sequencer.state(segment.raw)
 
     def _untagged(self, segment: Calls) -> None:

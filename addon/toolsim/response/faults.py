@@ -9,7 +9,7 @@ contains only the following text:
     mark   := a tag, or the line that opens a code fence
 
 1. The answer is treated as text as soon as other text follows the closing bracket, ``...`` replaces a part of the call,
-   or the backend sends anything other than text. In these cases, the model is describing a call, or makes another call.
+   or the backend sends anything other than text. In these cases, the model describes a call or makes another call.
 2. A call that was cut off by the length limit is not a fault if it is valid so far, because the model can continue it.
 3. Text is held back only if a retry is allowed. The result does not depend on how the text is split.
 

@@ -61,7 +61,9 @@ class JsonAnswer:
         self.is_right = True
         """Whether the text is the requested JSON without any change."""
         self.retry: Retry | None = None
-        """The retry for an invalid answer. Its ``otherwise`` is the error that the client receives without a retry."""
+        """The retry for an invalid answer, otherwise None. Its ``otherwise`` is the error that the client receives
+        without a retry.
+        """
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
         """Process the answer's next events, and return the events that can be sent to the client."""

@@ -1,4 +1,4 @@
-"""Recognizes JSON objects that represent a call in an unusual shape, or several calls at a time.
+"""Recognizes JSON objects that represent a call in an unusual shape, or several calls at once.
 
 Calls whose name or arguments are in an unusual position (``unwrap``):
 

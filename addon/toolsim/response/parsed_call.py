@@ -420,7 +420,7 @@ def read_xml(body: str) -> ParsedCall:
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:
     """Parse elements, one per line. If one of an element's tags is misspelled or missing, the other tag determines the
-    name.
+    name. Returns None for any other text.
     """
     found: list[tuple[str, str]] = []
     lines = [*filter(None, map(str.strip, body.split("\n")))]

@@ -46,12 +46,12 @@ class Fault:
 
     reason: str
     expected: str = ""
-    """A description of a valid call."""
+    """A description of a valid call or answer."""
     name: str | None = None
     partial_call: str = ""
     """The beginning of a call that the model should continue, or "" if it should start over."""
     arguments: str = ""
-    """The arguments of a call to ``find_tools``."""
+    """The arguments of a call to ``find_tools``, or "" for any other fault."""
     otherwise: tuple[ClientEvent, ...] = ()
     """The events for the client if there is no retry. If these events do not end with a failure, the answer ends
     for the reason ``finish``.

@@ -163,7 +163,7 @@ class RetryingChoice(Choice):
 
     def missing(self, finish: FinishReason) -> Fault | None:
         """Return the fault of an answer that ended for the reason ``finish`` and lacks a required call, or is empty
-        (rule 4).
+        (rule 4). Returns None if there is no such fault.
         """
         # An announced call ended as incomplete, so the client must not run a call from another round.
         if self._calls.has_broken:
@@ -231,7 +231,7 @@ class RetryingAnswer(Answer):
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:
         """Return ``events``, followed by the error for a retry, if a choice has a fault. Otherwise, return [].
 
-        The runner of the rounds replaces the error by other events before the client receives them.
+        The runner of the rounds replaces the error with other events before the client receives them.
         """
         choice = next(
             (each for each in self._choices.values() if isinstance(each, RetryingChoice) and each.fault), None

@@ -95,7 +95,7 @@ class ResponseRewriter:
         self._max_event_bytes = max_event_bytes
         self._reader = APIS[plan.backend].reader()
         self._reader.offered = {name for tool in plan.tools for name in (tool.name, tool.wire_name)}
-        # A call that can be retried is held back until it is complete.
+        # A call that might lead to a retry is held back until it is complete.
         self._reader.streams_ahead = plan.announces_early and plan.retries_allowed <= _IN_WORDS
         self._answer = answer_for(plan, report, seconds=check_seconds, estimate=None if plan.is_verbatim else estimate)
         is_stream = content_type.lower().startswith("text/event-stream")
@@ -108,7 +108,9 @@ class ResponseRewriter:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
         self.waits: Retry | None = None
-        """The retry that the caller can request. While it is set, the answer waits for ``proceed`` or ``conclude``."""
+        """The retry that the caller can request, or None. While it is set, the answer waits for ``proceed`` or
+        ``conclude``.
+        """
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener

@@ -82,7 +82,9 @@ class Tags:
     first: re.Pattern[str]
     """A pattern for the first characters of tags."""
     is_usual: bool
-    """Whether ``first`` is the usual pattern, because all markers of custom forms begin with the usual characters."""
+    """Whether ``first`` is the usual pattern. This is the case if all markers of custom forms begin with ``<``, ``[``
+    or ``]``.
+    """
 
 
 @lru_cache(maxsize=16)

@@ -11,7 +11,8 @@ search (``searches.py``).
    text, the calls and their outputs, and continues. The calls of one round run concurrently.
 3. If a round also contains calls to the client's functions, the answer ends after the outputs of toolsim's calls. The
    answer also ends at a call that needs the client's approval: an item in the answer requests the approval, and the
-   call runs only when a later request contains it. If the operator decides instead, the answer waits for the decision.
+   call runs only when a later request contains the approval. If the operator decides instead, the answer waits for the
+   decision.
 4. If a call cannot be made, or fails, the model receives the error as text. No answer fails because an MCP server does.
 5. Calls that are not shown to the client are inserted into the history of its next request (``hidden_calls.py``).
 6. In the last round that the limits allow, no tools are offered, so that the model answers in plain text.
@@ -164,8 +165,8 @@ class HostedCalls:
         self._answer = answer
         self._asker = Caller(mcp_context.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
-        # Answers are stored under this key. It includes the servers that the client named, so that the outputs of a
-        # server are returned only to clients that are allowed to use it.
+        # This string is part of the key under which an answer is stored. It includes the servers that the client named,
+        # so that the outputs of a server are returned only to clients that are allowed to use it.
         self._whose = mcp_context.owner + dump([*mappings(body.get("mcp_servers")), *declared])
         self._items = api.hosted
         self._conversation = b""

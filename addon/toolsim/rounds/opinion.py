@@ -140,7 +140,7 @@ class OpinionResult:
     has_calls: bool = True
     """Whether any calls remain that were not rejected."""
     usage: Usage | None = None
-    """The tokens used by the questions."""
+    """The tokens used by the questions, or None if there are no counts."""
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
         """Return the events to emit for a round whose calls were all rejected, and the retry that asks the model for

@@ -71,7 +71,7 @@ class Round:
     retries_allowed: frozenset[str] = frozenset()
     """Reason codes of the errors that allow another round."""
     partial_call: str = ""
-    """The text of an earlier round's partial call that this answer continues."""
+    """The text of an earlier round's partial call that this answer continues, or "" if there is none."""
     hosted: frozenset[str] = frozenset()
     """The names of the tools that toolsim runs after the round."""
     is_side_request: bool = False

@@ -116,7 +116,7 @@ class CheckResult:
     settled: bool = True
     """Whether all parts of the check were completed."""
     outline: str = ""
-    """The message about the mismatch for logs. It does not quote the value."""
+    """The message about the mismatch for logs, or "" if no mismatch was found. It does not quote the value."""
     seconds: float = field(default=0.0, compare=False)
     """The time that the check took, in seconds."""
 

@@ -155,7 +155,9 @@ class Api(ABC):
     own_key_header: str = "authorization"
     """If a request contains keys in several headers, the key in this header determines the request's owner."""
     own_query: str = ""
-    """Part of a client's query string, such as ``beta=true``, that is meaningless to a backend with another API."""
+    """Part of a client's query string, such as ``beta=true``, that is meaningless to a backend with another API, or ""
+    if there is none.
+    """
     token_count: TokenCountEndpoint | None = None
     manifest_role: Literal["developer", "system"]
     """Default role of the message that contains the manifest."""

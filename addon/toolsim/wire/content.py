@@ -169,7 +169,7 @@ def has_files(items: Iterable[Item]) -> bool:
 
 
 def chat_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    """Return ``parts`` as chat content: one string (which every backend accepts) if all are text, else an array."""
+    """Return ``parts`` as chat content: a string (accepted by every backend) if all are text, otherwise an array."""
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "\n".join(texts)

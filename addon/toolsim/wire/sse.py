@@ -43,7 +43,7 @@ class ServerSentEvent:
     has_too_many: bool = False
     """Whether the event has more than ``MAX_EVENT_VALUES`` values. If so, its data is truncated."""
     document: dict[str, Any] | None = None
-    """The parsed data, if it is already available. The reader must not store it (see ``frame_template``)."""
+    """The parsed data, or None if it has not been parsed yet. The reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
         """Return the data as an object. Return an error if the data is not JSON, or None if it was truncated or is a

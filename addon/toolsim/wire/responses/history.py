@@ -190,7 +190,9 @@ class _InputReader:
         return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
 
     def _reasoning(self, item: dict[str, Any]) -> Thought | None:
-        """Return the readable part of a reasoning item: its text or, if it has none, its summary."""
+        """Return the readable part of a reasoning item: its text or, if it has none, its summary. Returns None if it
+        has neither.
+        """
         for parts in (item.get("content"), item.get("summary")):
             text = "\n\n".join(piece for part in mappings(parts) if (piece := string(part.get("text"))))
             if text:
@@ -200,7 +202,7 @@ class _InputReader:
 
     def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
         """Read an item of an unknown type. If it belongs to a hosted tool, it is kept as sent. Otherwise, only its text
-        is kept.
+        is kept. Returns None if it has no text.
         """
         if kind.startswith(("mcp_", "program")) or kind.endswith(("_call", "_call_output")):
             return HostedItem(item)

@@ -19,7 +19,7 @@ content already emitted, so that nothing is emitted twice. Each rule covers a se
     type is passed on without its numbers, which are only valid for the backend's stream.
  7. Some gateways report ``function_call_output`` items for calls to unknown MCP servers. These items are dropped.
  8. A failed response can be sent as ``response.failed``, with the ``error`` in the response or next to it, as ``error``
-    (flat or nested), as an event without a type that contains an ``error``, and as a 200 with ``error`` set.
+    (flat or nested), as an event that has no type but contains an ``error``, and as a 200 with ``error`` set.
  9. If the stream ends in the middle of a line, this line is ignored, and is not an error.
 10. A surrogate pair can be split between two deltas.
 11. An event without data is only a keep-alive.

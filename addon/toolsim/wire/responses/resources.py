@@ -69,7 +69,7 @@ class ResourceCall:
     resource: Resource
     method: str
     query: str = ""
-    """Query string of the URL."""
+    """Query string of the URL; "" if the URL has none."""
     body: bytes = b""
     state: str = ""
     """State of an unfinished background answer, as reported by its producer; "" if the producer is gone."""
