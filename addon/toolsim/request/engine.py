@@ -8,10 +8,10 @@ one server; ``proxy/backend_registry.py`` fetches these pages. The server affect
    tag is used.
 2. *The form of a call.* If a request has a schema, each of these servers lets the model write only JSON that matches
    it. A schema is sent if the answer must contain a call. llama.cpp, vLLM and SGLang can also activate a grammar within
-   free text, which is used for strict tools.
-3. *Special tokens.* vLLM and SGLang drop special tokens from answers to requests without ``tools``, including the
-   markers around the calls of some models. toolsim requests special tokens only for these models, because the field
-   that requests them makes the server keep all special tokens except the end-of-turn token.
+   free text. toolsim uses this for strict tools.
+3. *Special tokens.* vLLM and SGLang drop special tokens, including the markers around the calls of some models, from
+   answers to requests without ``tools``. toolsim requests special tokens only for these models, because the field that
+   requests them makes the server keep all special tokens except the end-of-turn token.
 
 If ``auto`` selects a feature and the backend rejects it for a model, toolsim does not use the feature for that model
 again. A feature selected by the operator is always used, and the client receives the backend's error.

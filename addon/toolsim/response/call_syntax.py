@@ -160,7 +160,7 @@ def _literal(text: str) -> Json | None:
     if value := read_value(bare):
         return None if value.value in (math.inf, -math.inf) else value
     bare = _ESCAPE.sub(_as_json, bare)
-    # ``repair_json`` replaces Python's quotes and keywords. It needs an object or array, hence the brackets.
+    # ``repair_json`` replaces Python's quotes and keywords. It needs an object or array, so brackets are added.
     repaired = repair_json(f"[{bare}]", closed=False)
     if repaired is None or repaired.end != len(bare) + 2:
         return None

@@ -1,7 +1,7 @@
 """The schema checks of one answer: one validator per tool, and a shared time budget.
 
 While a schema check runs, all other exchanges wait. Each check has a time limit (``toolsim.schema``), but an answer can
-contain any number of calls. All checks of an answer, including the compilation of the schemas, therefore share one time
+contain any number of calls. All checks of an answer, and the compilation of the schemas, therefore share one time
 budget. Interruptions such as garbage collection are not counted (``toolsim.schema.validator``). The budget refills at a
 quarter of the elapsed time. An answer at the normal speed of a model never exhausts it, and an answer that is designed
 to waste time leaves most of the time to other exchanges. When the budget is exhausted, a check is not completed, and

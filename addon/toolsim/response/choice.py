@@ -393,7 +393,7 @@ class Choice:
 
 
 def parser_for(plan: Plan, judge: Judge) -> Parser | None:
-    """Return the parser for the model's text, which is a chain of nested parsers, or None if no tools are offered."""
+    """Return the parser (a chain of nested parsers) for the model's text, or None if no tools are offered."""
     if not plan.tools:
         return None
     limit = block_limit(plan)

@@ -9,7 +9,7 @@ the turn.
 | 4   | malformed arguments                           | violation                  | one repair pass, else text |
 | 5   | arguments that are too large                  | violation                  | text                       |
 | 6   | a mismatch for a tool shown only by its name  | a lookup of the tool       | a lookup of the tool       |
-| 7   | schema mismatch, or undecided in time         | violation                  | row 8                      |
+| 7   | schema mismatch, or check not completed       | violation                  | row 8                      |
 | 8   | a mismatch of a repaired call, of an item, or | –                          | text                       |
 |     | of a possible mention of a call (``is_bare``) |                            |                            |
 | 9   | any other mismatch                            | –                          | call, with a warning       |

@@ -22,8 +22,8 @@ The tests refer to these rules by number. A block is *open* from its opening tag
     In a form without a closing tag, the last closing bracket closes the block, unless a comma or a semicolon and
     another object follow.
  4. The end of the text closes a block whose JSON is complete. If the text ends with the beginning of the closing tag,
-    this belongs to the block. The end of the text closes any other body only if the body can be read without repair,
-    and either ends with a marker of its form, or the text is not known to be cut off.
+    this beginning belongs to the block. The end of the text closes any other body only if the body can be read without
+    repair, and either ends with a marker of its form, or the text is not known to be cut off.
  5. In a *literal* body, only tags count, not strings and brackets. The first closing tag closes the block. An opening
     tag before it ends the block without closing it (rule 7). If a JSON body contains an error that is worse than the
     slips of rule 6, it is read again from its beginning, as a literal body. Bodies that are not JSON are always

@@ -15,7 +15,7 @@ MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
 # A tool's output contains this call, so the model is only quoting it (``outputs``). Also the code of a warning.
 QUOTED_CALL = "QUOTED_CALL"
-# An answer is not the requested JSON (``answer_format``). This is the code of a warning, and the reason for a retry.
+# The code of the warning, and the reason for the retry, if an answer is not the requested JSON (``answer_format``).
 ANSWER_MISMATCH = "ANSWER_MISMATCH"
 # The API's error code for a violation.
 INVALID_CALL = "invalid_tool_call"

@@ -209,5 +209,7 @@ def value_line(value: Any) -> str:
 
 
 def dump_string(text: str) -> str:
-    """Return ``text`` as a JSON string, including the quotes. Must be fast, because it is called for every delta."""
+    """Return ``text`` as a JSON string, including the quotes. This function must be fast, because it is called for
+    every delta.
+    """
     return encode_basestring(text if text.isascii() else whole_text(text))

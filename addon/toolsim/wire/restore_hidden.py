@@ -1,9 +1,9 @@
 """Restores calls that a client never saw because its API has no items for them.
 
-The calls are inserted before the message that followed them. They are found under the key of the answer, which is built
-from the owner, the conversation before the answer, and the answer's text and visible calls. Therefore, calls from an
-answer that the client never received are not added to a different conversation with the same beginning, or to a message
-that a client has invented.
+The calls are inserted before the message that followed them. They are found under the answer's key, which is built from
+the owner, the conversation before the answer, and the answer's text and visible calls. Therefore, calls from an answer
+that the client never received are not added to a different conversation with the same beginning, or to a message that a
+client has invented.
 """
 
 from __future__ import annotations

@@ -249,8 +249,8 @@ _REASONS: Mapping[str, FinishReason] = {
 
 
 # A fragment that begins with "{" can start a new call if the arguments so far are complete. To find out, the arguments
-# are parsed, but only if they end with "}". This is the maximum number of attempts per call, so that long arguments are
-# not parsed with each fragment. Afterwards, all fragments belong to the same call.
+# are parsed, but only if they end with "}". The constant is the maximum number of attempts per call, so that long
+# arguments are not parsed with each fragment. Afterwards, all fragments belong to the same call.
 _MAX_TIMES_PARSED = 64
 
 
