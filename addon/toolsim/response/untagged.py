@@ -331,7 +331,9 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._read(raw)
 
     def _end_of_prose(self) -> None:
-        """Process undecided text without waiting for more text, because a block or the end of the answer follows."""
+        """Process the text that was held back until more text arrives, because a block or the end of the answer
+        follows.
+        """
         self._at.is_final = True
         self._read("")
         self._at.is_final = False

@@ -11,7 +11,7 @@
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the limits allow has no tools       |
 
-"Without tools" after outputs means that no tool may be called. The manifest remains in the prompt, because without it
+After outputs, "without tools" means that no tool may be called. The manifest remains in the prompt, because without it
 the server would process the entire prompt again. Since the backend no longer has to allow calls, it can enforce the
 JSON that the client requires. After a needless call, the manifest is dropped.
 
