@@ -140,8 +140,8 @@ class ResponseRewriter:
 
     @property
     def is_as_demanded(self) -> bool:
-        """Whether the answer is JSON as requested, or JSON was not requested. False if reasoning or a code fence had to
-        be removed.
+        """Whether the answer is the requested JSON without any change, or JSON was not requested. The removal of
+        reasoning or of a code fence counts as a change.
         """
         return self._json is None or self._json.is_right
 

@@ -11,9 +11,9 @@ Values are not escaped, so a closer can also be part of a value. A value therefo
 followed by another pair or by the end of the call. The types of values are known only from the tool's schema. The
 following rules apply to markers that do not fit the grammar:
 
-1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``). These are further closers directly after the
-   closer of a value, the second of two equal heads or openers, and closers where a pair could begin. Only whitespace
-   can separate these markers.
+1. Surplus markers are dropped, which is a repair (``DOUBLED_MARKER``). The following markers are surplus: further
+   closers directly after the closer of a value, the second of two equal heads or openers, and closers where a pair
+   could begin. Only whitespace can separate these markers.
 2. A closer is data if more text follows on the same line, and another closer follows later. If a closer is alone on its
    line, or a value could begin after it, the opener of that value is missing. The call cannot be parsed in this case.
 3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the end of the call
