@@ -1,4 +1,4 @@
-"""Reads the settings file, as specified by ``toolsim serve --config toolsim.toml``.
+"""Reads a settings file, such as the one that ``toolsim serve --config toolsim.toml`` specifies.
 
     backend = "http://127.0.0.1:11434/v1"
     port = 8080

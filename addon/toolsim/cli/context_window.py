@@ -13,7 +13,7 @@ _SECONDS = 3.0
 
 
 def context_window(base_url: str, model: str, *, key: str = "") -> int | None:
-    """Return a model's context window, which is the maximum number of tokens in prompt and answer, or None if unknown.
+    """Return a model's context window (maximum number of tokens in prompt and answer), or None if it is unknown.
 
     ``base_url`` is the base URL of toolsim or of a backend, with ``/v1``, as clients use it. ``key`` is the server's
     key, or "" for none. toolsim's own list of models includes the window if the backend reports it. Otherwise, the

@@ -102,7 +102,7 @@ def _profile(model: str) -> str:
 
 
 def examine(url: str, key: str) -> ProbeResult:
-    """Return the APIs and models at a base URL. Without a path, ``/v1`` is also tried.
+    """Return the APIs and models at a base URL. If the URL does not end with ``v1``, ``/v1`` below it is also tried.
 
     Raises DiagnosisError if no API is found, or if the server is unreachable or rejects the key.
     """

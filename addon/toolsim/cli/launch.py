@@ -103,7 +103,7 @@ class _Running:
 def _find_running(args: Namespace, key: str) -> _Running | None:
     """Return the toolsim at the listener's address, or None if no toolsim with the requested backend is running there.
 
-    Raises UsageError if a running toolsim hides its backend because the key is missing or wrong.
+    Raises UsageError if a running toolsim hides its backend because ``key`` is missing or wrong.
     """
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:

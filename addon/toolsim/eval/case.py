@@ -159,7 +159,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity within its report. Runs in different reports with equal keys ask the same questions."""
+        """The run's identity within its report. Runs with equal keys in different reports ask the same questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))
@@ -176,7 +176,7 @@ class Run:
 
 
 def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a cell's fields, or settings, under their current names. In toolsim 0.2, ``method`` was called ``way``."""
+    """Return the data with former field names replaced. In toolsim 0.2, ``method`` was called ``way``."""
     return {"method" if name == FORMER_METHOD else name: value for name, value in data.items()}
 
 
@@ -199,7 +199,7 @@ class _Enough(BaseException):
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
-    """Return a sample of ``size`` cases (None: all) in their original order. A seed always selects the same cases."""
+    """Return a sample of ``size`` cases (None: all) in their original order. The same seed always selects the same cases."""
     if size is None or size >= len(cases):
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""A setting of the ``native`` method, in which tagged calls in an answer's text count as calls."""
+"""A setting of the ``native`` method, which makes tagged calls in an answer's text count as calls."""
 
 
 @dataclass(frozen=True, slots=True)

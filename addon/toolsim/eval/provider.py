@@ -23,7 +23,7 @@ MODEL = "scripted"
 
 
 class ScriptedProvider(TextBackend):
-    """A backend for the loopback server that plays the script for the prompt."""
+    """A backend for the loopback server. It answers a prompt with the next reply in the script for this prompt."""
 
     apis = tuple(APIS.values())
 

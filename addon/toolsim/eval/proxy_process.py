@@ -30,7 +30,7 @@ class Proxy:
         """Start a mitmdump with these addon options in the new folder ``folder``. Raises StartFailed if this fails."""
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
-        # Unless an option changes this, the user's own profiles must not affect the result.
+        # The user's own profiles must not affect the result, unless one of the options enables them.
         settings = {"toolsim_profiles": "off", "toolsim_upstream": target}
         settings |= {name: value for name, _, value in (option.partition("=") for option in options)}
         given = [f"toolsim_capture={captures}", *(f"{name}={value}" for name, value in settings.items())]

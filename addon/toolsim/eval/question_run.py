@@ -110,7 +110,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def _wait(error: ProviderError, attempt: int) -> float | None:
-    """Return the number of seconds to wait before the next attempt, or None if there should be none."""
+    """Return the number of seconds to wait before the next attempt, or None if the question must not be repeated."""
     if error.status == 429:
         seconds = FIRST_WAIT_SECONDS * 2**attempt if error.retry_after is None else error.retry_after
     elif error.status == 503 and error.retry_after is not None:

@@ -1,8 +1,8 @@
 """Connects to a server over HTTP (streamable HTTP or the older SSE), with limits on its output and redirects.
 
 1. Every request is sent to the origin of the server's URL, even if redirects or events name another origin.
-2. An answer is processed as it arrives. A compressed answer is rejected, because it can expand to a thousand times its
-   size. The size limits are the same as for local servers (see ``stdio``).
+2. A response is processed as it arrives. A compressed response is rejected, because it can expand to a thousand times
+   its size. The size limits are the same as for local servers (see ``stdio``).
 3. Proxies from the environment, cookie jars and password files are not used.
 """
 
@@ -27,7 +27,7 @@ _PIECE = 4 * 1024
 
 
 class Bounded(httpx2.AsyncBaseTransport):
-    """An HTTP transport that restricts requests to one origin and limits the size of answers."""
+    """An HTTP transport that restricts requests to one origin and limits the size of responses."""
 
     def __init__(self, url: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
         self._origin = _origin(httpx2.URL(url))

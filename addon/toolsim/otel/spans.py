@@ -41,12 +41,12 @@ class Spans(Feature):
         """The parent context for new spans.
 
         At first, it is the context from the request's headers. Once the SERVER span has started, it is the context of
-        this span.
+        that span.
         """
         self._server: Span | None = None
         self._chat: Span | None = None
         self._status: int | None = None
-        """The HTTP status of the backend's answer, or None before the answer's headers arrive."""
+        """The HTTP status of the backend's response, or None before the response headers arrive."""
         if exchange.round is None:
             self._server = export.tracer.start_span(
                 conventions.turn_name(flow),
@@ -74,7 +74,7 @@ class Spans(Feature):
         _inject(flow.request.headers, trace.set_span_in_context(self._chat, self._context))
 
     def answers(self, status: int) -> None:
-        """Record that the headers of a backend's answer have arrived."""
+        """Record the HTTP status of a backend's response, whose headers have arrived."""
         self._status = status
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:

@@ -47,7 +47,7 @@ class Tracing:
             spans.resend(flow, exchange)
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Record the status of a backend's answer."""
+        """Record the HTTP status of a backend's response."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is not None and (spans := exchange.find(Spans)) is not None and flow.response is not None:
             spans.answers(flow.response.status_code)

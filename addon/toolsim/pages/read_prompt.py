@@ -77,7 +77,7 @@ def find_catalog(text: str) -> Catalog | None:
             else:
                 reader.line(bare)
         elif bare.startswith(ANSWER_RULE):
-            # The answer rule's schema, if any, is on the next line.
+            # If the rule about the answer's format has a schema, the schema is on the next line.
             end = at
             if bare.endswith(":"):
                 end += len(text[at:].partition("\n")[0])

@@ -40,9 +40,9 @@ class AnswerFacts:
     the backend.
     """
     received: bytes | None = None
-    """The body from the backend if the page shows the body for the client, otherwise None."""
+    """The body from the backend, if the body that ``show_answer`` receives is the one for the client. Otherwise None."""
     own: bool = False
-    """Whether the page shows the body from the backend."""
+    """Whether the body that ``show_answer`` receives is the one from the backend."""
     first_byte: float | None = None
     seconds: float | None = None
 

@@ -224,8 +224,8 @@ class Redactor:
                 yield found.span("data")
         position = 0
         while (named := _NAMED.search(text, position)) is not None:
-            # The search continues directly after the name, because a harmless name's value can begin with a secret's
-            # name.
+            # The search continues directly after the name, because the value of a harmless name can begin with the name
+            # of a secret.
             position = named.end()
             if not is_secret_name(named["name"]):
                 continue
@@ -324,7 +324,7 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the strings in a list, which begins before ``start``.
+    """Yield the positions of the strings in a list that begins before ``start``.
 
     Stop at the first value that is not a string.
     """

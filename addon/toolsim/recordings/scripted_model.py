@@ -136,7 +136,7 @@ class ScriptedModel:
     def take(self, asked: SeenRequest) -> _Answer:
         """Return the answer to a request.
 
-        If there is no answer, return an error, and record this so that the test fails.
+        If there is no answer, return an error, and add it to ``unmatched``, so that the test fails.
         """
         self.asked.append(asked)
         if self._errors:

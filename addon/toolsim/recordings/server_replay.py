@@ -58,7 +58,7 @@ class ServerReplay:
         request, playback = flow.request, _playback()
         if playback is None:
             return
-        # Files can be loaded at any time, so the recorded client's sides are removed before each request. The
+        # Files can be loaded at any time, so the client's sides of recordings are removed before each request. The
         # ``update`` hook is not suitable, because mitmproxy also calls it after every other hook.
         _drop_clients_sides(playback)
         if flow.response is not None or not route.endpoint(request.path):

@@ -29,7 +29,7 @@ from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 Kind = Literal["call wanted", "answer wanted", "after an error"]
-"""The kind of a turn: whether the recorded answer has calls or only text, or whether it follows a failed tool."""
+"""The kind of a turn: the recorded answer has calls, it has only text, or the turn follows a failed tool."""
 KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
 
 # Matches the beginning of a failed tool's output. Only the Messages API has a field for failures. toolsim converts this

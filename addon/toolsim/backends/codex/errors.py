@@ -114,7 +114,7 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 
 def _quoted_error(message: str) -> ApiError | None:
-    """Return the error of the model's server if ``message`` is its body, or None for any other message.
+    """Return the error in ``message`` if it is an error body from the model's server, or None if it is anything else.
 
     If the model's server returns a 400, Codex uses the entire body as the message.
     """

@@ -301,7 +301,7 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion can take two more rounds. Retries after calls to undeclared tools are not counted.
+        # A second opinion can require two more requests. Retries after calls to undeclared tools are not counted.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times

@@ -1,4 +1,4 @@
-"""Stores whether each answer was correct in a file, so that an interrupted run can be continued.
+"""Stores the verdict on each answer in a file, so that an interrupted run can be continued.
 
 For each answer, a JSON line is appended and flushed. The first line identifies the server, the model, its engine, the
 questions and toolsim's version. If any of these differ, the file is replaced. The file contains no questions, answer

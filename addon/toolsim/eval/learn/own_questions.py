@@ -1,4 +1,4 @@
-"""Derives questions from recorded turns, which replace or supplement the built-in questions.
+"""Derives questions from recorded turns, to replace or supplement the built-in questions.
 
 If the recorded answer has calls, an answer is correct if it has the same calls. Otherwise, it must be text without
 calls. Turns with faults are omitted. One half of the turns is used to choose settings, and the other half to confirm
@@ -63,7 +63,7 @@ class OwnQuestions:
         return _digest([question.id for question in (*self.choosing, *self.confirming)])
 
     def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
-        """Return figures about the questions for the profile. They contain nothing from the questions themselves."""
+        """Return the figures about the questions that the profile reports. They contain nothing from the questions themselves."""
         figures = (
             {}
             if confirmation is None

@@ -159,7 +159,7 @@ def _made(
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return the questions of these kinds in blocks, with alternating catalogs. Each block contains a mix of kinds."""
+    """Return these kinds of questions in blocks, each with one catalog and a mix of kinds. The catalogs alternate."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]

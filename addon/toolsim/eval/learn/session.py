@@ -26,7 +26,7 @@ class Ended(Exception):
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
-"""Asks a question. Returns whether the answer was correct, or None for an error. Can raise Unavailable or Ended."""
+"""Asks a question. Returns whether the answer was correct (None after an error). Can raise Unavailable or Ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ async def learn(
 
     ``close`` is called with each setting that is no longer needed. ``result`` is updated continuously, for callers that
     interrupt the function. If there are ``confirming`` questions, the chosen setting also has to beat the defaults on
-    them. In that case, a challenger is chosen as if it were the only one, because the confirmation rules out chance.
+    them. Each challenger is then judged as if it were the only one, since a lucky winner would fail the confirmation.
     """
     result, asker = result or TuningResult(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1

@@ -10,7 +10,7 @@ arguments fit its schema.
 | ``ARGUMENTS_TOO_LARGE`` | the arguments exceed ``max_tool_args_bytes`` |
 | ``INVALID_JSON`` | the arguments are not a single JSON object |
 | ``INVALID_ARGUMENTS`` | the arguments do not match the schema; the text gives the location |
-| ``EXECUTION_FAILED`` | the tool raised an exception, of which only the type is named, or its output is not JSON |
+| ``EXECUTION_FAILED`` | the tool raised an exception (only its type is named), or its output is not JSON |
 | ``TOOL_OUTPUT_TOO_LARGE`` | the tool has run, but its output exceeds ``max_tool_output_bytes`` and is withheld |
 """
 
