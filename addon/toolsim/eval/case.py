@@ -199,7 +199,7 @@ class _Enough(BaseException):
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
-    """Return a sample of ``size`` cases (None: all) in their original order. The same seed always selects the same cases."""
+    """Return a sample of ``size`` cases (None: all), in their original order. The seed determines the sample."""
     if size is None or size >= len(cases):
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")

@@ -69,7 +69,7 @@ class McpCatalog:
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add a server's tools. Return those that are neither masked nor beyond a limit, which the model is offered."""
+        """Add a server's tools, except for masked tools and tools beyond the limits. Return the added tools."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:

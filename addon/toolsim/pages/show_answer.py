@@ -40,9 +40,9 @@ class AnswerFacts:
     the backend.
     """
     received: bytes | None = None
-    """The body from the backend, if the body that ``show_answer`` receives is the one for the client. Otherwise None."""
+    """The body from the backend if ``show_answer`` receives the body for the client, otherwise None."""
     own: bool = False
-    """Whether the body that ``show_answer`` receives is the one from the backend."""
+    """Whether ``show_answer`` receives the body from the backend, rather than the body for the client."""
     first_byte: float | None = None
     seconds: float | None = None
 

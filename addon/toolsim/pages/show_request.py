@@ -48,7 +48,7 @@ class RequestFacts:
     """Facts about a request in addition to its body."""
 
     original: bytes | None = None
-    """The client's body, if the body that ``show_request`` receives is the one for the backend. Otherwise None."""
+    """The client's body if ``show_request`` receives the body sent to the backend, otherwise None."""
     report: Mapping[str, Any] | None = None
     """The value of ``flow.metadata["toolsim"]``."""
 

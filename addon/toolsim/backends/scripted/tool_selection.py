@@ -3,8 +3,8 @@
 A question is split into clauses ("… and …", "…, …", sentences), but never inside quotation marks. For each clause, each
 tool has a score:
 
-    3 for each word in the clause from the tool's name, and 1 for each word from its description, parameter names or
-    enum values
+    3 for each word in the tool's name that is also in the clause, and 1 for each such word in the tool's description,
+    parameter names or enum values
 
 The tool with the highest score is called if its score is at least ``_MIN_SCORE``. A clause without such a tool ("and in
 Paris") belongs to the tool of the preceding clause. Such clauses at the beginning belong to the first tool. The

@@ -68,7 +68,7 @@ class Answers:
         self._started = 0
 
     async def __call__(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was correct, or None if an error occurred. Raises Unavailable or Ended (see ``_judge``)."""
+        """Return whether the answer was correct (None after an error). Raises Unavailable or Ended (see ``_judge``)."""
         if (known := self._memory.answer(setting, question.id)) is not None:
             return known
         started = self._clock()

@@ -173,7 +173,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # After a timeout, a retry would time out, too. If there were no tools, the retry would be the same request.
+                # After a timeout, a retry would time out, too. If there were no tools, a retry would change nothing.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1
