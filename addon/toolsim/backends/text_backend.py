@@ -37,7 +37,7 @@ class TextBackend(ABC):
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one request with events. The last event is ``Closed`` or ``Failed``.
 
-        If the model starts to answer, the first event is ``Opened``. Otherwise, it is ``Failed``, and the client receives
-        an HTTP error. Closing the generator early stops the model. Raises errors.BadRequest if the request cannot be
-        served.
+        The first event is ``Opened`` if the model starts to answer. Otherwise, it is ``Failed``, and the client
+        receives an HTTP error. Closing the generator early stops the model. Raises errors.BadRequest if the request
+        cannot be served.
         """

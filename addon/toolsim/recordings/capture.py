@@ -98,7 +98,7 @@ class Capture:
                 flow.metadata[NOTE]["round"] = asked.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Copy the chunks of an answer that is passed through unchanged."""
+        """Copy the chunks of a response that is passed through unchanged."""
         response = flow.response
         if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
             buffer = self._passing[flow.id] = BoundedBuffer()

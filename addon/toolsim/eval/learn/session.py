@@ -157,7 +157,7 @@ class _Asker:
         return self._known[key]
 
     def known(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer to a question was correct, or None if the question has not been answered yet."""
+        """Return whether the answer to a question was correct, or None if the question was not asked or answered."""
         return self._known.get((setting, question.id))
 
     async def of_incumbent(self, setting: Setting, question: Question) -> bool | None:
