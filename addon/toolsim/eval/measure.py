@@ -136,7 +136,7 @@ def run_of(
 
 
 def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
-    """Add the recorded prompts and outputs to the steps with tools or tool outputs. Only these are recorded."""
+    """Add the recorded prompts and outputs to the steps with tools or tool outputs. Only these steps are recorded."""
     left = list(recorded)
     before: tuple[tuple[str, str], ...] = ()
     for step in steps:

@@ -1,4 +1,4 @@
-"""Tests a model's ability to call tools quickly, with simple single-turn questions and everyday tools.
+"""A quick test of a model's ability to call tools: simple single-turn questions with everyday tools.
 
 A suite is a data file with the correct calls for each question, and the correct values of each argument. Names of
 people and places are compared without regard to case and final periods. All other values are compared exactly. If a

@@ -8,9 +8,9 @@ The file has the usual format of MCP clients, with four additional keys: ``requi
 
 1. ``${NAME}`` and ``${env:NAME}`` refer to variables of the proxy's environment, so that the file does not have to
    contain secrets.
-2. Approval is the default: a missing ``require_approval`` means ``always``. If it is an object with filters, a
-   tool that ``never`` does not select also needs approval. For a server in the file, a request can require approval for
-   more tools, but never for fewer.
+2. Approval is the default: a missing ``require_approval`` means ``always``. If ``require_approval``
+   is an object, a tool that its ``never`` filter does not select also needs approval. For a server in the file, a
+   request can require approval for more tools, but never for fewer.
 3. A request names a server in the file by its label, or a server on an allowed host by its URL. If a request combines a
    label from the file with another URL, it is rejected, since the model and the user identify servers by their labels.
 """

@@ -99,7 +99,7 @@ def body(message: Message | None) -> bytes:
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's original answer. Return None if it is the flow's own response, or was not recorded."""
+    """Return the backend's original answer. Return None if the flow itself contains it, or if it was not recorded."""
     response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 

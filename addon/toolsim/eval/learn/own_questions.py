@@ -63,7 +63,7 @@ class OwnQuestions:
         return _digest([question.id for question in (*self.choosing, *self.confirming)])
 
     def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
-        """Return the figures for the profile. They reveal nothing from the questions themselves."""
+        """Return the figures for the profile. They reveal nothing about the content of the questions."""
         figures = (
             {}
             if confirmation is None
