@@ -83,7 +83,9 @@ async def timed(api_name: ApiName, count: int, rate: int, writer: asyncio.Stream
 
 @functools.cache
 def paced_frames(api_name: ApiName, count: int, ends: int) -> tuple[list[bytes], list[list[bytes]], bytes]:
-    """Return the frames before the deltas, the parts of each delta around its time, and the frames after the deltas."""
+    """Return the frames before the deltas, the parts of each delta before and after its timestamp, and the frames after
+    the deltas.
+    """
     answer = answer_of(api_name)
     opening = [*answer.begin(), *answer.begin_message()]
     around = [b"".join(answer.add_text(f"{number} @ ")).split(b"@") for number in range(count)]

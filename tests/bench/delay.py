@@ -5,11 +5,13 @@ it together with the next delta (see ``wire/chat/writer.py``). So the time of th
 pause after the role.
 
 The text of a delta is the time at which the backend wrote it. So the delay is known when the delta arrives, regardless
-of the accuracy of the backend's timer. On a saturated machine even the bare proxy is slow; a note then reports that.
+of the accuracy of the backend's timer. On a saturated machine, even the bare proxy is slow; in this case, a note says
+so.
 
 All streams begin within one second. Two hundred requests per second are close to the limit of any proxy, even a bare
-one, and the deltas of that second queue behind the requests. That is a cost of requests, which have rows of their own.
-So deltas that are written while streams begin or end have a separate row, and the goal applies to all other deltas.
+one, and the deltas that are written during that second queue behind the requests. That is a cost of requests, which
+have rows of their own. So deltas that are written while streams begin or end have a separate row, and the goal applies
+to all other deltas.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 That machine parses and serializes the JSON of a chunk in 5 µs. The speeds of machines differ by more than a factor of
 three, and the speed of a shared machine changes by a factor of two from minute to minute. So the pace is measured
-around each row, or in alternation with it. A row that misses its goal, but meets its goal times the pace, is marked
-"scaled".
+around each row, or the measurements of the pace and of the row alternate. A row that misses its goal, but meets its
+goal times the pace, is marked "scaled".
 """
 
 from __future__ import annotations

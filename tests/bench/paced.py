@@ -1,6 +1,6 @@
 """Many streams at the pace of real models: 20 deltas per second each, in separate packets, all different.
 
-A bare mitmdump and toolsim process the same streams in alternation. Each is pinned to the first core; the backend and
+A bare mitmdump and toolsim take turns processing the same streams. Each is pinned to the first core; the backend and
 the client use the second core. All streams begin within four seconds, and one stream in ten ends with a call. CPU time
 per delta is the figure that other load on the machine affects least: the proxy's CPU time, including that of requests,
 divided by the number of deltas that the client has read. Delays are measured only for deltas that were written while
@@ -83,7 +83,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
     with pinned():
         for case in QUICK if quick else CASES:
             backend = case.backend if case.client != case.backend or case.client == "messages" else "auto"
-            # The memory that a process uses is determined in its first run.
+            # The memory that a process uses is determined by its first run, so new proxies are started for each case.
             with proxies.fresh_bare() as bare, proxies.fresh(backend) as ours:
                 sides = ((bare, case.backend), (ours, case.client))
                 runs = [[_run(side, api, case) for side, api in sides] for _ in range(1 if quick else 3)]

@@ -4,8 +4,8 @@ characters.
 The reference for the parser is the minimum that any parser in Python must do per delta: search for a tag and store the
 text. The reference for the complete path is parsing and serializing the JSON of the frames. The peer is
 ``@ai-sdk-tool/parser`` from npm, with its Hermes protocol and within the SDK's streams (``peer.mjs``). No other peer is
-available: vLLM's Hermes parser (0.33.0) needs torch for its import, and SGLang's (0.5.23) needs numpy and
-torch.
+available: vLLM's Hermes parser (0.33.0) cannot be imported without torch, and SGLang's (0.5.23) cannot be imported
+without numpy and torch.
 """
 
 from __future__ import annotations

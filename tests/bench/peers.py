@@ -1,9 +1,10 @@
-"""The same streams through the alternatives LiteLLM and Forge, compared to toolsim and a bare mitmdump.
+"""A comparison of the alternatives LiteLLM and Forge with toolsim and a bare mitmdump, using the same streams.
 
-All proxies run in front of the same backend, which writes its calls as text. In alternation, they receive the same
-requests with one tool. Each peer is installed from PyPI into a separate environment under ``~/.cache/toolsim-peers``
-(or the folder in ``TOOLSIM_PEERS``), and started with its defaults, as its documentation describes. A peer that cannot
-be installed or started is skipped, and the reason is printed. CPU time and memory include all processes of a peer.
+All proxies run in front of the same backend, which writes its calls as text. They take turns receiving the same
+requests, which offer one tool. Each peer is installed from PyPI into a separate environment under
+``~/.cache/toolsim-peers`` (or the folder in ``TOOLSIM_PEERS``), and started with its defaults, as its documentation
+describes. A peer that cannot be installed or started is skipped, and the reason is printed. CPU time and memory include
+all processes of a peer.
 
 ``make bench ROWS=peers`` measures. ``python -m bench.peers`` then updates the table on the benchmarks page.
 """

@@ -92,8 +92,8 @@ def first_time(tool_count: int, item_count: int, rounds: int) -> float:
 def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, ...]:
     """Return the costs of a conversation's first request, of the same request again, and of requests that continue it.
 
-    The last two values are the cost of the body's JSON alone, and the pace of the machine. Both are measured in
-    alternation with the requests.
+    The last two values are the cost of the body's JSON alone, and the pace of the machine. Measurements of both
+    alternate with the requests.
     """
     figures = []
     for salt in range(rounds):

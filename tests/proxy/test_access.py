@@ -118,7 +118,7 @@ def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 def test_listed_pages_can_read_answers_and_errors(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """Pages from a listed origin can read all answers: rewritten answers, unchanged answers, and errors."""
+    """Pages from a listed origin can read all responses: rewritten answers, unchanged answers, and errors."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"{}", 429, Content_Type="application/json", Vary="Accept")
@@ -148,7 +148,7 @@ def test_backends_cors_headers_are_unchanged(backend: RawBackend, line: Line, as
 
 def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
     """A built-in backend refuses requests from web pages whose origin is not listed, although such a page could not
-    read the answer anyway.
+    read the response anyway.
     """
     with Mitmdump(toolsim_backend="scripted", toolsim_cors_origins="https://chat.example") as proxy:
         proxy.wait_for("scripted backend answers")
@@ -418,8 +418,8 @@ def test_forwarding_requires_the_key(
 
 
 def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """If the client sends toolsim's key in Proxy-Authorization, the backend receives the key in Authorization
-    unchanged.
+    """If the client sends toolsim's key in Proxy-Authorization, the backend receives the client's other key, which is
+    in Authorization, unchanged.
     """
     backend.play(stream_of("Hi"))
     url = "http://api.nowhere.invalid/v1/chat/completions"

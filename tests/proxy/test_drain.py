@@ -103,7 +103,8 @@ def by_socket(proxy: Mitmdump, words: str) -> list[str]:
 def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
     """During a drain, streamed, non-streamed, WebSocket and background answers in progress are completed.
 
-    New connections are refused. An existing connection is served one more time. The status pages report the drain.
+    New connections are refused. On an existing connection, one more request is served. The status pages report the
+    drain.
     """
     backend.play(model)
     store, written = tmp_path / "store.sqlite", tmp_path / "flows"
@@ -139,7 +140,7 @@ def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPool
             assert ENDS[api] in answer.result().body
             assert b"forecast" in answer.result().body
         assert whole.result().json()["choices"][0]["finish_reason"] == "tool_calls"
-        # During a drain, each answer closes its connection.
+        # During a drain, the connection is closed after each response.
         assert whole.result().headers["connection"] == "close"
         assert messages.result()[-1] == "response.completed"
         assert proxy.ended() == 0

@@ -234,7 +234,7 @@ def test_backend_down(tmp_path: Path, ask: Any) -> None:
 
 
 def test_answer_to_head_has_no_body() -> None:
-    """The answer to a HEAD request has no body. Otherwise, the client would read the body as the next answer."""
+    """The response to a HEAD request has no body. Otherwise, the client would read the body as the next response."""
     backend = f"http://127.0.0.1:{free_port()}"
     with (
         Mitmdump(backend, toolsim_backend="chat", toolsim_store="memory") as proxy,

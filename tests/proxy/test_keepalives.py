@@ -41,7 +41,7 @@ def line(backend: RawBackend, impatient: Path) -> Iterator[Line]:
 
 
 def body(api: str) -> dict[str, Any]:
-    """Return the fields of a request with one tool that depend on the API."""
+    """Return the API-specific fields of a request with one tool."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     messages = [{"role": "user", "content": "Weather?"}]
     match api:

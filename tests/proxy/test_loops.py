@@ -91,7 +91,7 @@ def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend:
 @pytest.mark.parametrize("options", [{"toolsim_mode": "native"}, {"toolsim_retry": 1}, {"toolsim_loop_limit": 0}])
 @pytest.mark.parametrize("api", APIS)
 def test_loop_ends_with_native_tools_and_retries(api: ApiName, options: dict[str, Any], backend: TextBackend) -> None:
-    """toolsim also ends a loop if tools are native or retries are enabled. If the loop limit is 0, loops are not
+    """toolsim also ends a loop if native tools are used or retries are enabled. If the loop limit is 0, loops are not
     ended.
     """
     with Mitmdump(backend.url, toolsim_backend=api, **options) as proxy, Line(proxy.url) as line:

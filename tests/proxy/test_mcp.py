@@ -240,7 +240,7 @@ def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -
 @pytest.mark.slow
 def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
     """A request from a web page that is not listed is refused. Otherwise, the tools would run, even though the page
-    could not read the answer.
+    could not read the response.
     """
     backend.play([says(ADD)])
     with Line(proxy.url) as line:

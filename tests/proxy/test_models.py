@@ -196,8 +196,8 @@ def test_default_backend(file: Path, small: TextBackend, server: TextBackend, wa
 def test_all_rounds_go_to_the_same_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """Retries, second opinions and rounds for plain text are sent to the backend of the model, and use the backend's
-    name for the model.
+    """Retries, requests for second opinions, and second rounds that replace an undeclared call with text are sent to
+    the backend of the model, and use the backend's name for the model.
     """
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     required = {"type": "any"} if client == "messages" else "required"

@@ -1,4 +1,4 @@
-"""Tests for requests that toolsim does not rewrite. They are forwarded byte for byte, and their answers are
+"""Tests for requests that toolsim does not rewrite. They are forwarded byte for byte, and the responses are
 streamed.
 """
 
@@ -50,7 +50,7 @@ async def echo_headers(answer: Answer) -> None:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, line: Line) -> None:
     """The backend receives the method, path, body and headers of a request unchanged. The client receives the backend's
-    answer unchanged.
+    response unchanged.
     """
     method, path, body, headers = REQUESTS[name]
     backend.play(echo_headers)

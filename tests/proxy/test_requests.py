@@ -116,7 +116,7 @@ COMPRESSED_ANSWERS = {"whole": False, "stream": True}
 
 @pytest.mark.parametrize("name", COMPRESSED_ANSWERS)
 def test_compressed_answer_is_decoded(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A compressed answer is decompressed, even if the client did not request compression."""
+    """A compressed response is decompressed, even if the client did not request compression."""
     stream = COMPRESSED_ANSWERS[name]
     plain = chat_frame(CALL) + chat_frame(finish="stop") + DONE if stream else chat_whole(CALL)
 

@@ -219,7 +219,7 @@ def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: M
 @pytest.mark.slow
 def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextBackend) -> None:
     """An error in the first round reaches the client unchanged. If the second round fails, the client receives the
-    answer of the first.
+    answer from the first round.
     """
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))

@@ -142,8 +142,8 @@ def test_websocket_response_and_sequential_responses(client: Client, backend: Te
 
 
 def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
-    """A request can continue a previous response, even if its input is the output of a call. The answer contains the ID
-    of that response.
+    """A request can continue a previous response, even if its input is the output of a call. The new response contains
+    the ID of the previous one.
     """
     backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
     first = client.ask("Remember cobalt.", tools=[TOOL])

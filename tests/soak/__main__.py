@@ -54,7 +54,7 @@ def next_to_floods() -> int:
 
 
 def next_to_a_hostile_client(seconds: float, streams: int, attacks: list[str], size: int) -> int:
-    """Print a client's response times alone and during attacks.
+    """Print a client's response times without and during attacks.
 
     Return 1 if an attack on the same proxy more than doubles the times, an answer is incorrect, data of one client
     reaches another, or memory keeps growing.

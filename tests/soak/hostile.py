@@ -9,9 +9,9 @@ names an MCP server with different headers each time, and does not read endless 
 nested bodies. Over WebSocket, it sends floods of frames and nested messages, and reads 16 endless answers slowly. Where
 the proxy shares a resource fairly, the attacks must not affect the good client's times.
 
-1. The good client's times are measured alone, during an attack on another proxy on this machine, and during an attack
-   on its own proxy. The three measurements alternate every ``_PERIOD`` seconds. The measurement with the other proxy
-   shows what the attack costs the machine, whose processors the test programs share with the proxies.
+1. The good client's times are measured without an attack, during an attack on another proxy on this machine, and
+   during an attack on its own proxy. The three measurements alternate every ``_PERIOD`` seconds. The measurement with
+   the other proxy shows what the attack costs the machine, whose processors the test programs share with the proxies.
 2. The hostile client runs its attacks in parallel, each over one connection. An attack starts again ``_PAUSE`` seconds
    after its last answer. A client that sends as fast as possible over many connections takes processor time from all
    other clients, which a proxy without a rate limit cannot prevent.
@@ -104,7 +104,8 @@ class Waits:
 def compare(
     seconds: float, streams: int, attacks: Sequence[str] = (), size: int = 0, say: Callable[[str], None] = print
 ) -> tuple[Waits, Waits, Waits]:
-    """Return the good client's times alone, during an attack on another proxy, and during an attack on its own proxy.
+    """Return the good client's times without an attack, during an attack on another proxy, and during an attack on its
+    own proxy.
 
     ``seconds``: the total duration of each kind of measurement. ``streams``: the number of concurrent conversations.
     ``attacks``: names in ``ATTACKS``, or () for all attacks. ``size``: the size of requests in bytes, or 0 for small

@@ -1,6 +1,6 @@
 """A headless Chromium, controlled through the DevTools protocol over a pair of pipes.
 
-It needs no driver, WebSocket or package. Each message ends with a zero byte. For the protocol, see
+This requires no driver, WebSocket or package. Each message ends with a zero byte. For the protocol, see
 https://chromedevtools.github.io/devtools-protocol/
 """
 

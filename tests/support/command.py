@@ -21,7 +21,7 @@ BASE_URL = r"base URL for clients +(http://[^/\s]+)/v1"
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return an environment with this home folder, so that no user's settings apply."""
+    """Return an environment with this home folder, so that the settings of the real user do not apply."""
     return {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 

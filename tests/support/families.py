@@ -65,7 +65,9 @@ def measured() -> dict[str, dict[str, Counter[str]]]:
 
 
 def floors() -> dict[str, dict[str, dict[str, int]]]:
-    """Return the current floors: the number of texts with each outcome that counts, by call form and kind of change."""
+    """Return the current floors: the numbers of texts with the outcomes ``right``, ``part`` and ``other``, by call form
+    and kind of change.
+    """
     return {
         form: {
             change: {name: found[name] for name in ("right", "part", "other")} for change, found in by_change.items()
@@ -75,7 +77,7 @@ def floors() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def raised(old: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the current floors, but none worse than in ``old``.
+    """Return the current floors, but keep each floor in ``old`` that is better.
 
     The number of correctly parsed texts never falls. The numbers of texts that are parsed in part, or as other calls,
     never rise.

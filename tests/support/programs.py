@@ -13,13 +13,17 @@ AGENTS = _CLIENTS / "agents"
 
 
 def codex() -> str | None:
-    """Return the path of Codex: CODEX_BIN, the JavaScript clients' binary, or the binary on the path, or else None."""
+    """Return the path of Codex: CODEX_BIN, the binary among the JavaScript clients, or the binary on the PATH. Return
+    None if no binary is found.
+    """
     installed = NODE_CLIENTS / "node_modules" / ".bin"
     return os.environ.get("CODEX_BIN") or shutil.which("codex", path=installed) or shutil.which("codex")
 
 
 def mcp_server(name: str) -> str | None:
-    """Return the path of a published MCP server in the folder MCP_BIN or among the JavaScript clients, or None."""
+    """Return the path of a published MCP server in the folder MCP_BIN or, if MCP_BIN is not set, among the JavaScript
+    clients. Return None if it is not installed.
+    """
     folder = os.environ.get("MCP_BIN") or NODE_CLIENTS / "node_modules" / ".bin"
     return shutil.which(f"mcp-server-{name}", path=folder)
 

@@ -62,7 +62,9 @@ tables of cases.
 
 @dataclass(frozen=True)
 class Case:
-    """A text to parse. ``is_incremental``: whether arguments are streamed, in which case they count like text."""
+    """A text to parse. ``is_incremental``: whether arguments are streamed. If so, the characters of the arguments are
+    counted, as those of text are.
+    """
 
     name: str
     text: str

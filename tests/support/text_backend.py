@@ -43,7 +43,8 @@ the middle of a non-streamed answer; ``hang``: only when the client disconnects.
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An answer: ``pieces`` of text, each after a pause of ``pause`` seconds. Any ``status`` but 200 is an HTTP error.
+    """An answer: ``pieces`` of text, each after a pause of ``pause`` seconds. Any ``status`` other than 200 is an HTTP
+    error.
 
     ``thought``: reasoning that is sent before the text. ``item``: an output item from a hosted tool, in the Responses
     API.

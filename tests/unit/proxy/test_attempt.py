@@ -114,7 +114,7 @@ def test_error_is_examined_before_the_client_receives_it() -> None:
 
 
 def test_compressed_refusal_is_examined() -> None:
-    """A compressed error is decoded before it is examined."""
+    """A compressed error response is decoded before it is examined."""
     assert Asked().gets(400, gzip.compress(b"m does not support tools"), content_encoding="gzip")
 
 

@@ -1,4 +1,4 @@
-"""CORS headers, which determine which web pages can read answers."""
+"""CORS headers, which determine the web pages that can read responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_listed_origin_receives_cors_headers() -> None:
 
 
 def test_preflight_is_granted() -> None:
-    """The answer to a preflight from a listed origin allows the headers that the preflight requests, if their list is
+    """The response to a preflight from a listed origin allows the headers that the preflight requests, if their list is
     well-formed.
     """
     origins = Origins(("app://x",))

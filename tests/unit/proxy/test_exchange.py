@@ -116,7 +116,7 @@ def test_backend_response_is_not_modified() -> None:
 
 
 def test_http_1_0_clients_get_no_chunks() -> None:
-    """Clients that use HTTP/1.0 or HTTP/2 receive answers without chunked encoding."""
+    """Clients that use HTTP/1.0 or HTTP/2 receive responses without chunked encoding."""
     for version in ("HTTP/1.0", "HTTP/2.0"):
         made, flow = exchange(), answered(content_type=SSE, transfer_encoding="chunked")
         flow.request.http_version = version

@@ -1,4 +1,4 @@
-"""Refused requests: their answers, log lines and metric."""
+"""Refused requests: their responses, log lines and metric."""
 
 from __future__ import annotations
 

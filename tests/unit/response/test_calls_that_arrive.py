@@ -103,7 +103,7 @@ def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:
 
 ARGUMENTS = (
     *('{"a":1}', '{"a": "b\\"}{ \\\\é🐢"}', '{"a":{"b":[1,{"c":"}"}]}}', "{}", '{"x":2}', '{"a":1} '),
-    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # The validity is known only at the end of the arguments.
+    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Arguments whose validity is known only at their end.
     *(
         '{"a":1,}',
         '{"a":',
@@ -192,8 +192,8 @@ def test_incremental_and_buffered_answers_are_equal(
     if expected.is_corrected:  # The types of arguments that the client has already received cannot be corrected.
         assert [call[0] for call in seen.calls] == [call[0] for call in expected.calls]
         return
-    # The remaining differences concern announced calls that turned out not to be calls. The client receives them with
-    # the status "incomplete".
+    # Any other difference between the two answers concerns announced calls that turned out not to be calls. The client
+    # receives them with the status "incomplete".
     broken = [call for call in seen.calls if call[2] == "incomplete"]
     assert broken
     assert seen.end in ("length", "invalid_tool_call")

@@ -211,7 +211,7 @@ def test_number_of_calls_in_a_block_is_limited() -> None:
 
 def test_oversized_arguments_fail() -> None:
     """Arguments that exceed the size limit fail, whether or not the tool is strict. The limit is in bytes, and
-    arguments of exactly this size are accepted.
+    arguments of exactly the maximum size are accepted.
     """
     source = '{"a":"éé"}'
     for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):
@@ -235,7 +235,7 @@ def test_oversized_arguments_fail() -> None:
 )
 def test_oversized_block_is_judged_by_its_tool(raw: str, expected: type) -> None:
     """An oversized tagged block is judged according to the tool whose name is at its beginning. If the block does not
-    begin with the name of a known tool, it is a violation, because another tool is strict.
+    begin with the name of a known tool, it is a violation if any offered tool is strict.
     """
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))

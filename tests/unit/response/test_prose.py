@@ -109,7 +109,9 @@ def test_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -
 
 
 def test_longer_fence_needs_a_longer_mark() -> None:
-    """A code fence is closed only by the same character as at its opening, repeated at least as many times."""
+    """A code fence is closed only by the character that opened it, repeated at least as many times as in the opening
+    line.
+    """
     assert read("\n```\n````\n", "````") == (9, True)
     assert read("a`b\n```\n~~~\n", "~~~") == (11, True)
     assert read("```\n", place="start") == (3, True)

@@ -74,7 +74,9 @@ def test_quoted_call_is_text(text: str) -> None:
 
 @each(("text", "calls"), CALLS)
 def test_unclosed_marks_and_fences_do_not_quote(text: str, calls: int) -> None:
-    """A call is not quoted if the backtick before it is never closed. A code fence does not quote a call either."""
+    """A call does not count as quoted if the backtick before it has no closing backtick. A code fence does not quote a
+    call either.
+    """
     for size in (0, 1, 2, 3, 7):
         pieces = pieces_of(text, size)
         assert len([piece for piece in pieces if isinstance(piece, Block)]) == calls

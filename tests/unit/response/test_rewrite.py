@@ -30,8 +30,8 @@ CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}
 # Error types that a Messages client receives in place of OpenAI's error codes.
 ERRORS = {"invalid_tool_call": "invalid_request_error", "rate_limit_exceeded": "rate_limit_error"}
 
-# Two pairs with the Messages API are enough, one in which the client uses it and one in which the backend does. The
-# Messages reader follows the same rules as the chat reader, and there is only one Messages writer.
+# Two pairs with the Messages API are enough: one in which the client uses this API, and one in which the backend does.
+# The Messages reader follows the same rules as the chat reader, and there is only one Messages writer.
 PAIRS = [
     (client, backend)
     for client in API_NAMES
@@ -78,8 +78,8 @@ def expected(case: dict[str, Any], client: ApiName) -> Seen:
     return Seen(items, finish, ids)
 
 
-# Arguments can be incremental only in streams. The pairs that combine chat and Responses are tested only with buffered
-# streams, because the other pairs cover their readers and writers in every mode.
+# Arguments can be incremental only in streams. The pairs of the chat API with the Responses API are tested only with
+# buffered streams, because the other pairs test the readers and writers of both APIs in every mode.
 WAYS = {"stream": (True, "buffered"), "incremental": (True, "incremental"), "whole": (False, "buffered")}
 CELLS = [
     pytest.param(client, backend, *WAYS[way], id=f"{way}-{client}-{backend}")

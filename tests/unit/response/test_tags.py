@@ -65,8 +65,8 @@ def test_ends_of_a_block() -> None:
     ],
 )
 def test_value_ends_at_its_mark(body: str, ended: bool, passed: bool) -> None:
-    """A parameter's value ends at the parameter's closing tag. This closing tag counts as missing if the block's
-    closing tag is followed by another opening tag.
+    """A parameter's value ends at the parameter's closing tag. This tag is considered missing if the value contains an
+    unmatched closing tag of the block and, after it, another opening tag of a block.
     """
     value, at, going = OpenValue(next(row for row in CALL_FORMS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):

@@ -32,7 +32,9 @@ class Stage:
         flow.done.set()
 
     async def together(self, do: Callable[[FlowHandler], Awaitable[None]]) -> list[int]:
-        """Let all flows do something at once; return the numbers of iterations between their work."""
+        """Let all flows do something at once; return the numbers of event loop iterations from the work of each flow to
+        that of the next.
+        """
         self.worked.clear()
         doing = asyncio.gather(*(do(flow) for flow in self.flows))
         while not doing.done():
@@ -63,7 +65,7 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 async def test_flows_start_and_end_in_turn(stage: Stage) -> None:
-    """If a client starts many flows at once, or leaves them at once, other tasks run between two of them."""
+    """If a client starts or abandons many flows at once, other tasks can run after each of them."""
     assert min(await stage.together(lambda flow: flow.run())) >= STEPS
     assert min(await stage.together(lambda flow: flow.leave())) >= STEPS
 
@@ -85,7 +87,7 @@ async def test_read_data_is_counted(stage: Stage) -> None:
 
 
 async def test_flow_that_was_left_never_starts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a flow is left before its turn, its request is not sent."""
+    """If a flow is abandoned before its turn to start, its request is not sent."""
     started: list[FlowHandler] = []
 
     async def start(flow: FlowHandler) -> None:
@@ -103,7 +105,7 @@ async def test_flow_that_was_left_never_starts(stage: Stage, monkeypatch: pytest
 
 
 async def test_flow_ends_although_its_turn_never_comes(stage: Stage) -> None:
-    """A flow whose end is canceled while it waits for its turn ends nevertheless."""
+    """A flow ends even if the task that ends it is canceled while it waits for the flow's turn."""
     leaving = [asyncio.create_task(flow.leave()) for flow in stage.flows]
     await asyncio.sleep(0)
     for each in leaving:

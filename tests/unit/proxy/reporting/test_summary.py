@@ -88,7 +88,7 @@ def test_marker() -> None:
 
 
 def test_comment_of_a_refusal_contains_the_status() -> None:
-    """The comment on a refused answer contains the status, unless toolsim knows a more specific reason."""
+    """The comment on a refused request contains the status, unless toolsim knows a more specific reason."""
     assert comment(Report(), 429, "Hi", "#1 turn 1") == "HTTP 429 · #1 turn 1 · “Hi”"
     assert comment(Report(error="bad"), 400) == "error: bad"
 
