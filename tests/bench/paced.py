@@ -46,7 +46,8 @@ class Case:
     """Maximum CPU time per delta above that of a bare mitmdump, in microseconds."""
     p99: float | None = None
     first_text: float | None = None
-    """``p99``: maximum delay of 99% of the deltas, in milliseconds. ``first_text``: the same limit for the first texts.
+    """``p99``: the delay, in milliseconds, that 99% of the deltas must not exceed. ``first_text``: the corresponding
+    limit for the first text of each stream.
     """
 
     @property

@@ -69,8 +69,8 @@ def test_every_request_needs_the_key(
 
 
 def test_only_the_backend_is_reachable(backend: RawBackend, locked: Mitmdump) -> None:
-    """If a proxy has a single backend, clients cannot reach another server with a host name or a tunnel, even with the
-    key.
+    """If a proxy has a single backend, clients cannot reach another server by naming its host or by opening a tunnel,
+    even with the key.
     """
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     backend.play(stream_of("Hi"))
@@ -358,8 +358,8 @@ def test_builtin_backend_does_not_forward(options: dict[str, Any], site: RawBack
                 assert reply.startswith(b"HTTP/1.1 403 "), data
                 assert b"toolsim_upstream" in reply
         assert site.asked[before:] == []
-        # A request to the listener itself is served even if it contains an absolute URL, like a request to a forward
-        # proxy.
+        # A request to the listener itself is served even if it contains an absolute URL, as requests to a forward proxy
+        # do.
         models = f"GET http://127.0.0.1:{proxy.port}/v1/models HTTP/1.1\r\nAuthorization: Bearer k\r\n"
         assert b'"data"' in said(proxy.port, f"{models}Host: 127.0.0.1:{proxy.port}\r\n\r\n".encode())
 

@@ -278,8 +278,8 @@ def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: 
 
 @pytest.mark.slow
 def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path: Path) -> None:
-    """The recording of the first round contains only the answer up to the second round. It can be replayed with the
-    same result.
+    """In the recording of the first round, the answer ends where the second round began. The recording can be replayed
+    with the same result.
     """
     with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for stream in (False, True):

@@ -116,8 +116,8 @@ def test_backend_receives_key_in_its_header() -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
 def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
-    """A Messages API backend does not receive tools that the operator has denied. A call that the model writes as
-    text is still recognized.
+    """A Messages API backend does not receive tools that the operator has denied. A call to an allowed tool is still
+    recognized if the model writes it as text.
     """
 
     async def answers(answer: Answer) -> None:

@@ -33,7 +33,7 @@ def streamed(pieces: Sequence[str], tools: Tools, *, cut: bool = False) -> Parse
 
 
 def pieces(text: str, seed: str, most: int = 12) -> list[str]:
-    """Return the text, split at up to ``most`` random positions, which depend only on its length and ``seed``."""
+    """Return the text, split at up to ``most`` random positions that depend only on the text's length and ``seed``."""
     random = Random(seed)
     places = sorted({0, len(text), *(random.randint(0, len(text)) for _ in range(random.randint(1, most)))})
     return [text[start:end] for start, end in pairwise(places)]

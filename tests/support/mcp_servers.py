@@ -1,4 +1,4 @@
-"""MCP servers for tests: built with the official package, misbehaving, or searching."""
+"""MCP servers for tests: one that is built with the official package, one that misbehaves, and one that searches."""
 
 from __future__ import annotations
 
