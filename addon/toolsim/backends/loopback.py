@@ -101,9 +101,9 @@ class Loopback:
 
 
 class _Handler(StreamHandler):
-    """Base class of the HTTP handlers. It rejects requests from unexpected flows, unknown resources and other methods.
+    """Base class of the HTTP handlers. It rejects requests from unexpected flows and for unknown resources.
 
-    ``METHODS`` contains the methods that the resource supports.
+    It also rejects methods that are not in ``METHODS``, the methods that the resource supports.
     """
 
     METHODS: ClassVar[Sequence[str]]

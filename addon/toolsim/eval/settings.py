@@ -107,7 +107,7 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return the server's only model, or the stable models if the server is OpenRouter or lists any of them."""
+    """Return the server's only model, or DEFAULT_MODELS if the server is OpenRouter or lists one of them."""
     if len(served) == 1:
         return served[0]
     stable = {model.id for model in catalog.select(DEFAULT_MODELS)}

@@ -24,7 +24,7 @@ class _Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of a JSON object as pairs, because an object can contain a name several times."""
+    """The members of a JSON object as pairs, because an object can contain the same name more than once."""
 
 
 def pretty(text: str) -> str:

@@ -66,7 +66,7 @@ class Timeouts:
         return time.monotonic() - self._started_at
 
     def end(self, error: ApiError) -> None:
-        """Let all timers expire immediately. ``error`` is the error for the client."""
+        """Make all timers expire immediately. The client receives ``error``."""
         self.ended_by = error
 
     def next_tick(self) -> float:

@@ -73,10 +73,10 @@ _MAX_HEADER = 2048
 """Number of characters at the beginning of an oversize block that are searched for the tool's name."""
 
 _MAX_SEARCHED = 1 << 30
-"""Maximum number of bytes of tool outputs that are searched for the calls of one answer. Each call adds the size of all
-outputs. Real answers never reach this limit.
+"""Maximum number of bytes that are searched for quotations per answer. For each call, all tool outputs are searched.
+Real answers never reach this limit.
 
-Calls beyond the limit are treated as quoted.
+After the limit, each further call is treated as a quotation.
 """
 
 _MAX_OFFERED = 500
@@ -345,7 +345,7 @@ class Judge:
     def _corrected(self, tool: Tool, found: Arguments) -> Arguments | None:
         """Return the arguments with corrected types, or None if they still do not match the schema.
 
-        Arguments of strict tools are not corrected, because their client was promised that no value is changed.
+        Arguments of strict tools are not corrected, because toolsim promises their client not to change any value.
         """
         schema = self._checker.schema(tool) if self._repair and not tool.strict and tool.kind != "custom" else None
         given = Json(found.text.strip(), found.value)

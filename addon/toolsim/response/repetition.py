@@ -57,7 +57,8 @@ class RepetitionDetector:
         return self.times >= ENDLESS
 
     def is_cut(self, rest: str) -> bool:
-        """Return whether a list that was cut off is a loop (rule 1). ``rest``: the text after its last complete
-        item.
+        """Return whether a truncated list repeats the same item (rule 1).
+
+        ``rest``: the text after the list's last complete item.
         """
         return self.times >= CUT and self._item.startswith(rest.lstrip(_BETWEEN))

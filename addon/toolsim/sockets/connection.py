@@ -36,7 +36,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The status and headers of an HTTP response. ``headers`` contains only headers that are useful with an error."""
+    """The status and headers of an HTTP response.
+
+    ``headers`` contains only headers that the client needs if the status is an error.
+    """
 
     status: int
     content_type: str

@@ -1,4 +1,4 @@
-"""The wire formats of the three APIs: converts bytes and dicts to API-neutral values and back.
+"""Converts between the wire formats of the three APIs, bytes and dicts, and API-neutral values.
 
 Only this package handles wire formats. Other modules name an API (``plan.ApiName``) and look up its implementation in
 ``apis``.

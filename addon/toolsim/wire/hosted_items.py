@@ -1,9 +1,9 @@
 """The representation of tools that the proxy runs, in each API: declarations, calls, and calls in a history.
 
-The proxy can run three kinds of declared tools instead of a backend: MCP servers, web search, and a search for tools
-whose schemas are deferred. The rounds treat all kinds alike (``rounds/hosted_calls.py``): each tool is a function for
-the model, and its call is a ``ServedCall``. The client's API determines the calls that the client sees. Chat
-completions cannot represent such calls, so its clients see none.
+The proxy, rather than a backend, can run three kinds of declared tools: tools of MCP servers, web search, and a search
+for tools whose schemas are deferred. The rounds treat all kinds alike (``rounds/hosted_calls.py``): each tool is a
+function for the model, and its call is a ``ServedCall``. The client's API determines the calls that the client sees. In
+chat completions, such calls cannot be represented, so clients see none.
 """
 
 from __future__ import annotations

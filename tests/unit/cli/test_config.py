@@ -23,9 +23,7 @@ flow_detail = 0
 
 
 def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
-    """Write ``text`` to a settings file, and return the arguments that result from parsing the command line ``line``
-    with it.
-    """
+    """Parse the command line ``line`` with a settings file that contains ``text``, and return the arguments."""
     file = tmp_path / "toolsim.toml"
     file.write_text(text)
     words = [word.replace("FILE", str(file)) for word in line.split()]

@@ -219,8 +219,9 @@ def collapsed(body: bytes) -> list[object]:
 
 
 def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[list[object], dict[str, Any]]:
-    """Return the frames that the client receives, and the report. If ``slowly`` is true, every frame is parsed in
-    full.
+    """Return the frames that the client receives, and the exchange's report.
+
+    If ``slowly`` is true, every frame is parsed in full.
     """
     report = Report()
     with (

@@ -140,7 +140,7 @@ def test_limits_prevent_a_further_round(bounds: RoundLimits, used: dict[str, Any
 
 
 def test_last_allowed_round_permits_no_retry() -> None:
-    """If only one round is allowed, its answer is final, so it permits no retries."""
+    """If only one round is allowed, the answer in this round is final, and there is no retry."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
 

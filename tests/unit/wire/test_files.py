@@ -96,7 +96,7 @@ def test_documents_reach_every_backend(client: ApiName, backend: ApiName, shape:
     assert bytes_of(backend, part) == PDF
     assert abs(len(texts(with_part)) - len(texts(without))) < 300
     if shape == backend:
-        # A part that already has the form of the backend's API is forwarded as sent.
+        # A part that is already in the format of the backend's API is forwarded as sent.
         assert part == PARTS[shape]
 
 

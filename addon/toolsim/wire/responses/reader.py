@@ -329,7 +329,7 @@ class ResponsesReader(Reader):
         return self._delta(key, text, kind) + self._done_text(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
-        """Return the events for the content of a complete output item that has not been emitted yet."""
+        """Return the events for a complete output item, except for content that was already emitted."""
         key = ("item", index)
         if key in self._emitted:
             return []
