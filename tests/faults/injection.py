@@ -110,11 +110,7 @@ def serve(faults: Faults, listener: socket.socket) -> None:
                     case "arm":
                         faults.arm(command["name"], command["error"])
                     case "state":
-                        answer = {
-                            "fired": faults.disarm(),
-                            "open": in_flight(),
-                            "failures": ToolSim.guard.failures.count,
-                        }
+                        answer = {"fired": faults.disarm(), "open": in_flight()}
                 lines.write(json.dumps(answer) + "\n")
                 lines.flush()
 

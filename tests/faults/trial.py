@@ -205,22 +205,24 @@ def _converse(port: int, scenario: Scenario, body: dict[str, Any]) -> Reply:
                 if event["type"] != "response.completed":
                     break
                 more = {"previous_response_id": event["response"]["id"]}
-        return Reply(200, answers[-1], kind="text/event-stream", earlier=tuple(answers[:-1]))
+        return _reply(answers)
     except InvalidStatus as refused:
         return Reply(refused.response.status_code, refused.response.body)
     except TimeoutError:
-        return _cut(answers, is_hung=True)
+        return _reply(answers, is_whole=False, is_hung=True)
     except (ConnectionClosed, ConnectionError, InvalidHandshake):
-        return _cut(answers)
+        return _reply(answers, is_whole=False)
 
 
-def _cut(answers: Sequence[bytes], *, is_hung: bool = False) -> Reply:
-    """Return the reply of a WebSocket connection that ended, or did nothing, during the last of these turns."""
+def _reply(answers: Sequence[bytes], *, is_whole: bool = True, is_hung: bool = False) -> Reply:
+    """Return the reply for the answers that arrived over a WebSocket connection.
+
+    ``answers`` is empty if the connection was not opened. If ``is_whole`` is false, the last answer is incomplete.
+    """
     if not answers:
         return Reply(0, is_whole=False, is_hung=is_hung)
-    return Reply(
-        200, answers[-1], is_whole=False, is_hung=is_hung, kind="text/event-stream", earlier=tuple(answers[:-1])
-    )
+    *earlier, last = answers
+    return Reply(200, last, is_whole, is_hung, "text/event-stream", tuple(earlier))
 
 
 def _judge(
