@@ -38,6 +38,7 @@ CORE_LAYERS = (
         "core.tasks",
     ),
     ("core.custom_forms", "core.events", "core.outputs", "core.turns"),
+    ("core.policy",),
     ("core.plan",),
     ("core.conversation", "schema"),
     ("wire",),
@@ -197,9 +198,8 @@ def test_no_import_cycle() -> None:
 
 # ─ claims of the packages' docstrings ─
 
-# Modules that name APIs but do not behave differently for each API: they define the names of the plan and the choices
-# of an option.
-API_WORDS = ("core/plan.py", "proxy/options/table.py")
+# Modules that name APIs but do not behave differently for each API: they define the names and the choices of an option.
+API_WORDS = ("core/policy.py", "proxy/options/table.py")
 
 
 def decisions(path: Path) -> Iterator[int]:

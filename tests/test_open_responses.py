@@ -14,7 +14,8 @@ import pytest
 from support.answers import rewrite
 from support.wire import backend_answer
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import AnswerJob, RequestJob, run
 from toolsim.request.rewrite import rewrite_request

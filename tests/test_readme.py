@@ -20,7 +20,7 @@ from toolsim.cli.arguments import check_settings
 from toolsim.cli.config import with_config_file
 from toolsim.cli.main import RENAMED as RENAMED_COMMANDS
 from toolsim.cli.main import parser
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.eval import flags, suites
 from toolsim.eval.learn.command import parser as learn_parser

@@ -17,7 +17,8 @@ from typing import Any
 from toolsim.core.custom_forms import CustomForm, InvalidForm, read_forms
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import BackendEvent, CallDelta, CallEnded, CallStarted, Closed, Failed, Finished, TextDelta
-from toolsim.core.plan import Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import plan
 from toolsim.response.answer import Answer

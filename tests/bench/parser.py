@@ -24,7 +24,7 @@ from bench.table import BUILD, Row
 from bench.texts import call, object_call, pieces, prose
 from support.answers import plan, tool
 from support.wire import backend_answer
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.response.sentinel import Sentinel

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.rewriting import history, tools
 from bench.table import Row
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.machine import pace
 from bench.table import Row
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import LOOP_BYTES
 from toolsim.request.rewrite import rewrite_request

@@ -106,7 +106,7 @@ def test_slow_worker_is_replaced(tmp_path: Path) -> None:
     """If the system has no CPU limits, the proxy ends a worker that takes too long, and starts a new one."""
     program = """
 import asyncio
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.proxy import worker
 from toolsim.proxy.jobs import RequestJob
 def job(data):

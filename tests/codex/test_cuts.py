@@ -27,7 +27,7 @@ from toolsim.backends.codex.backend import CodexBackend
 from toolsim.backends.codex.child import Child
 from toolsim.backends.codex.server import _handshake
 from toolsim.backends.loopback import Loopback
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 

@@ -26,7 +26,8 @@ from toolsim.core.events import (
     StructuredCall,
     TextDelta,
 )
-from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy, Tool
+from toolsim.core.plan import AnswerForm, Plan, Tool
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.parsing import parse
 from toolsim.request.rewrite import rewrite_request

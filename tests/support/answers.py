@@ -12,7 +12,8 @@ import anthropic
 import httpx
 import httpx2
 import openai
-from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy, Tool
+from toolsim.core.plan import AnswerForm, Plan, Tool
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.wire.apis import APIS

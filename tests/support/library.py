@@ -10,7 +10,8 @@ from typing import Any
 
 from support.answers import Seen, read, rewrite
 from support.wire import backend_answer
-from toolsim.core.plan import ApiName, Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.parsing import InvalidCall, Parsed, Part, Prose, StreamParser
 from toolsim.request.rewrite import rewrite_request

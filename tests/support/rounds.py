@@ -11,7 +11,8 @@ from typing import Any
 from support.answers import Seen, read
 from support.wire import backend_answer
 from toolsim.core.events import ClientEvent, Failed
-from toolsim.core.plan import FIND_TOOLS, ApiName, Policy
+from toolsim.core.plan import FIND_TOOLS
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.response.retry import SECOND_OPINION, Retry

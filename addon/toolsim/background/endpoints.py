@@ -27,7 +27,7 @@ from toolsim.background.request import BackgroundRequest, job_of, read_request
 from toolsim.background.runs import BackgroundRun, Runs
 from toolsim.background.slots import Slots
 from toolsim.core.errors import ApiError, BadRequest
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.background import Parts
 from toolsim.proxy.exchange import MODE_HEADER, Exchange

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from mitmproxy.http import HTTPFlow
 
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import AnswerForm, ApiName, Policy, StoredAs
+from toolsim.core.plan import AnswerForm, StoredAs
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import ROUNDS_OFF, in_own_shape
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds

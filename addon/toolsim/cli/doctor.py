@@ -20,7 +20,7 @@ from typing import Any
 from toolsim.cli.arguments import DEFAULT_PORT
 from toolsim.cli.probe import Answer, Unreachable, ask
 from toolsim.command_line import key_of
-from toolsim.core.plan import most_specific_profile
+from toolsim.core.policy import most_specific_profile
 from toolsim.proxy.address import is_loopback, other_places, parse_url
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.proxy.reporting.summary import listed, printable

@@ -9,7 +9,8 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 from toolsim.core.events import ToolKind
-from toolsim.core.plan import AnswerForm, ApiName, Tool, ToolChoice
+from toolsim.core.plan import AnswerForm, Tool, ToolChoice
+from toolsim.core.policy import ApiName
 
 Role = Literal["system", "developer", "user", "assistant"]
 

@@ -1,25 +1,18 @@
 """The parts of a request that its answer depends on: tools, tool choice, limits, and the form of the answer.
 
-All classes are immutable data. ``Policy`` contains the operator's decisions, and ``Plan`` contains the decisions for
-one request.
+All classes are immutable data.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from toolsim.core.custom_forms import CustomForm
 from toolsim.core.events import ToolKind
 from toolsim.core.outputs import Outputs
+from toolsim.core.policy import ApiName, Policy
 
-ApiName = Literal["responses", "chat", "messages"]
-"""The name of an API; ``wire.apis.APIS`` maps it to its implementation."""
-Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
-"""The inference server behind a backend's address."""
 Feature = Literal["tools", "constraint", "files", "format"]
 """Features that some backends lack: native tools (``tools``), enforcement of calls (``constraint``), documents in
 messages (``files``), and enforcement of the answer format (``format``).
@@ -33,13 +26,6 @@ GUESSED_CALL = "GUESSED_CALL"
 """Reason code for the round that follows an invalid call to a tool that the model has seen only by name. The call is
 treated as a lookup of the tool.
 """
-OutputMode = Literal["openai-json", "obsidian-xml"]
-"""The form in which the client receives calls."""
-OUTPUT_MODES: Mapping[str, OutputMode] = {
-    **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
-    **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),
-}
-"""Maps the accepted names of output modes, including the names that toolsim's predecessor used, to the modes."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
@@ -99,157 +85,6 @@ class ToolChoice:
 
     mode: Literal["none", "auto", "required"] = "auto"
     names: frozenset[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The settings that work well for certain models (``proxy/options/profiles.py`` reads them)."""
-
-    name: str
-    models: tuple[str, ...]
-    """Glob patterns that match names of models, regardless of case."""
-    fields: tuple[tuple[str, Any], ...] = ()
-    """Names and values of fields of ``Policy``."""
-    engine: str = ""
-    """The inference server with which the profile was measured; "" if unknown."""
-    toolsim: str = ""
-    """The version of toolsim with which the profile was measured; "" if unknown."""
-
-    def specificity(self, model: str) -> int:
-        """Return the number of literal characters in the pattern that best matches a model, or -1 if no pattern
-        matches.
-        """
-        fitting = [pattern for pattern in self.models if fnmatchcase(model.lower(), pattern.lower())]
-        return max((len(pattern) - sum(map(pattern.count, "*?")) for pattern in fitting), default=-1)
-
-
-def most_specific_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
-    """Return the profile with the most specific pattern that matches a model, or None if no profile matches.
-
-    The first of several equally specific profiles is returned.
-    """
-    found = max(profiles, key=lambda profile: profile.specificity(model), default=None)
-    return found if found is not None and found.specificity(model) >= 0 else None
-
-
-_MODEL = b'"model"'
-_NAMED = re.compile(_MODEL + rb'\s*+:\s*+"([^"\\]*+)"')
-
-
-def _models_in(body: bytes) -> set[str]:
-    """Return the values of all ``model`` keys in a body, at any depth. The result is empty for a compressed body."""
-    names: set[str] = set()
-    place = body.find(_MODEL)
-    while place >= 0:
-        if (found := _NAMED.match(body, place)) is not None:
-            names.add(found[1].decode("utf-8", "replace"))
-        place = body.find(_MODEL, place + 1)
-    return names
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The operator's options; ``proxy/options/table.py`` documents each one.
-
-    If an option's ``auto`` value depends on the backend's engine, the default here is the value for an unknown engine.
-    ``request/engine.py`` resolves ``auto`` for each request.
-    """
-
-    backend: ApiName | Literal["auto"] = "auto"
-    engine: Engine | Literal["auto"] = "unknown"
-    manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
-    manifest: str = "auto"
-    catalog_budget: int = 0
-    may_look_up: bool = True
-    """Whether toolsim can run another round that shows the model the tools that it has looked up. Not set by an option.
-    """
-    history: Literal["auto", "bracketed", "tagged"] = "auto"
-    sentinel: str = "tool_call"
-    use_tool: bool = True
-    repair: Literal["safe", "off"] = "safe"
-    untagged: Literal["on", "off", "all"] = "on"
-    strict_policy: Literal["error", "message"] = "error"
-    stream_arguments: Literal["buffered", "incremental"] = "buffered"
-    output_mode: OutputMode = "openai-json"
-    responses_output_mode: OutputMode = "openai-json"
-    stop_after_tools: Literal["auto", "on", "off"] = "auto"
-    stop_after_tools_mode: Literal["burst", "first"] = "burst"
-    suppress_tail_after_tools: bool = False
-    parallel_tool_calls: bool = True
-    tool_block_max: int = 0
-    tool_block_dedup: bool = False
-    tool_block_delimiter: str = "\n"
-    tool_allowlist: frozenset[str] = frozenset()
-    tool_denylist: frozenset[str] = frozenset()
-    mode: Literal["auto", "inject", "native"] = "inject"
-    constrain: Literal["auto", "off", "json_schema", "gbnf", "structural_tag"] = "off"
-    max_tool_bytes: int = 200_000
-    reasoning: Literal["drop", "include"] = "drop"
-    forward_hosted_tools: bool = False
-    sse_telemetry: bool = False
-    tool_use_mode: Literal["", "enforced", "relaxed", "disabled", "withheld"] = ""
-    """``withheld`` is not an option value. It marks a round in which no tool may be called, although the manifest still
-    shows the tools of the previous round.
-    """
-    request_overrides: str = ""
-    request_defaults: str = ""
-    transforms: frozenset[str] = frozenset()
-    retry: int = 0
-    loop_limit: int = 6
-    unknown_tool: Literal["text", "call", "retry"] = "text"
-    second_opinion: Literal["off", "undeclared", "on"] = "undeclared"
-    fix_empty_final: Literal["off", "on", "with_tools"] = "off"
-    known_profiles: tuple[Profile, ...] = ()
-    """All profiles. Once a request's model is known, the values of the matching profile replace values of the policy
-    (see ``for_model``).
-    """
-    profile: str = ""
-    """The name of the profile that was applied."""
-    forms: tuple[CustomForm, ...] = ()
-    """The call forms that the profile declares."""
-    backend_model: str = ""
-    """The model's name at the backend; "" means the client's name (``toolsim_models``)."""
-
-    def model_at_backend(self, model: str) -> str:
-        """Return the backend's name for the model in a request. Profiles and other facts about models are stored under
-        this name.
-        """
-        return self.backend_model or model
-
-    def for_model(self, model: str) -> Policy:
-        """Return the policy for a request's model, with the values of the most specific profile that matches."""
-        if not self.known_profiles:
-            return self
-        found = most_specific_profile(self.known_profiles, self.model_at_backend(model))
-        if found is None:
-            return replace(self, known_profiles=())
-        return replace(self, **dict(found.fields), profile=found.name, known_profiles=())
-
-    def excludes(self, names: Collection[str]) -> bool:
-        """Return whether the operator's lists exclude a tool with these names."""
-        is_unlisted = bool(self.tool_allowlist) and self.tool_allowlist.isdisjoint(names)
-        return is_unlisted or not self.tool_denylist.isdisjoint(names)
-
-    @property
-    def needs_rounds(self) -> bool:
-        """Whether an answer under this policy can take several rounds."""
-        asks = self.retry or self.fix_empty_final != "off" or self.unknown_tool == "retry" or self.falls_back
-        has_opinion = self.second_opinion == "on" or any(
-            dict(profile.fields).get("second_opinion") == "on" for profile in self.known_profiles
-        )
-        return bool(asks or self.catalog_budget or has_opinion)
-
-    def may_need_rounds(self, body: bytes) -> bool:
-        """Return whether an answer to a request with this ``body`` can take several rounds."""
-        if not (self.needs_rounds and self.known_profiles):
-            return self.needs_rounds
-        names = _models_in(body)
-        return not names or any(self.for_model(name).needs_rounds for name in names)
-
-    @property
-    def falls_back(self) -> bool:
-        """Whether toolsim runs another round without tools after an error from the backend."""
-        return self.tool_use_mode == "relaxed"
 
 
 @dataclass(frozen=True, slots=True)

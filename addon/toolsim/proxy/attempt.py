@@ -21,8 +21,9 @@ from typing import override
 
 from mitmproxy.http import HTTPFlow, Response
 
-from toolsim.core.plan import ApiName, Plan
 from toolsim.core.plan import Feature as BackendFeature
+from toolsim.core.plan import Plan
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report, entry
 from toolsim.proxy.backend_registry import Backend
 from toolsim.proxy.decoding import decoded

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mitmproxy import ctx
 
-from toolsim.core.plan import ApiName, Engine, Feature, Policy
+from toolsim.core.plan import Feature
+from toolsim.core.policy import ApiName, Engine, Policy
 from toolsim.request.engine import PROBES, Probe, engine_of
 from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS, NO_API, apis_line, backend_of, backends_of

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from mitmproxy.http import HTTPFlow
 
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.plugins import BACKGROUND
 from toolsim.proxy.exchange import Exchange

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from mitmproxy.http import HTTPFlow
 
-from toolsim.core.plan import FIND_TOOLS, Policy
+from toolsim.core.plan import FIND_TOOLS
+from toolsim.core.policy import Policy
 from toolsim.proxy import route
 from toolsim.proxy.attempt import Attempt
 from toolsim.proxy.context_loader import StoredContextLoader

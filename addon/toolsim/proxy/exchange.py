@@ -30,7 +30,8 @@ from mitmproxy.net.http import status_codes
 
 from toolsim.core.conversation import ConversationLabel
 from toolsim.core.errors import ApiError
-from toolsim.core.plan import ApiName, Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.proxy import head
 from toolsim.proxy.backend_registry import NO_ROOT, Backend

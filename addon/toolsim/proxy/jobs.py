@@ -20,7 +20,8 @@ from typing import Any, Protocol, override
 from toolsim.core.conversation import ConversationLabel, label_of
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent
-from toolsim.core.plan import ApiName, Feature, Plan, Policy, StoredAs
+from toolsim.core.plan import Feature, Plan, StoredAs
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report, entry
 from toolsim.proxy.decoding import BodyTooLarge, decoded
 from toolsim.request.estimate import estimated_tokens, estimated_usage

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolsim.core.plan import OUTPUT_MODES
+from toolsim.core.policy import OUTPUT_MODES
 
 _TRUE = ("1", "true", "yes", "on", "y", "t", "enabled")
 _FALSE = ("0", "false", "no", "off", "n", "f", "disabled")

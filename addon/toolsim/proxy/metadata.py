@@ -13,7 +13,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from toolsim.core.custom_forms import read_forms
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.proxy.legacy import current_field
 from toolsim.wire.apis import RESPONSES
 

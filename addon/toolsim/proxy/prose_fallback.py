@@ -22,7 +22,7 @@ from mitmproxy.http import HTTPFlow
 
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import ClientEvent, Ended, Failed, Opened
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import BodyTooLarge

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolsim.core.plan import Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import RequestJob
 from toolsim.response.retry import SECOND_OPINION

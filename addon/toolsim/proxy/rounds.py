@@ -18,7 +18,7 @@ from mitmproxy.http import HTTPFlow, Request
 from toolsim.core.conversation import ClientRequest, ConversationLabel, label_of
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent, Ended, Failed
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import BodyTooLarge, decoded

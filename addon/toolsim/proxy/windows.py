@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from toolsim.core.plan import Engine
+from toolsim.core.policy import Engine
 from toolsim.proxy.backend_registry import Backend, page_client, page_request
 from toolsim.request.context_window import PAGES, SHOW, listed_window, shown_window, windows_on, with_window
 from toolsim.wire.json_codec import dump, parse_object

@@ -32,7 +32,7 @@ from mitmproxy.flow import Flow
 from mitmproxy.http import Headers, HTTPFlow, Message, Response
 from mitmproxy.io import FlowWriter
 
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.metadata import NOTE, REPORT, builtin_policy, policy_as_dict
 from toolsim.proxy.mitmproxy12 import backup

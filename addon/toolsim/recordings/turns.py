@@ -18,7 +18,8 @@ from mitmproxy.http import HTTPFlow
 
 from toolsim.core.conversation import CallOutput, ClientRequest, Declaration
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import Policy, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import Policy
 from toolsim.pages.read_answer import read_answer
 from toolsim.proxy.metadata import NOTE, REPORT
 from toolsim.recordings.capture import clean

@@ -27,7 +27,7 @@ from typing import Any
 
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report, entry, loggable_name
 from toolsim.wire.hosted_items import WEB_SEARCH
 from toolsim.wire.json_fields import mappings, string

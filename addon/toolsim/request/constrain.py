@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from toolsim.core.plan import Policy, Tool, ToolChoice
+from toolsim.core.plan import Tool, ToolChoice
+from toolsim.core.policy import Policy
 from toolsim.request.forms import compact_schema
 from toolsim.request.gbnf import TooLarge, call_grammar
 from toolsim.wire.json_codec import value_line

@@ -22,7 +22,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from toolsim.core.plan import FIND_TOOLS, Policy, Tool
+from toolsim.core.plan import FIND_TOOLS, Tool
+from toolsim.core.policy import Policy
 from toolsim.request.forms import entries, form_named
 from toolsim.request.transforms import tools_shown
 from toolsim.wire.json_codec import value_line

@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toolsim.core.conversation import ClientRequest
-from toolsim.core.plan import Engine, Feature, Policy
+from toolsim.core.plan import Feature
+from toolsim.core.policy import Engine, Policy
 from toolsim.wire.api import Api
 from toolsim.wire.content import has_files
 

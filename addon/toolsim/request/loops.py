@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from toolsim.core.conversation import Call, CallOutput, Item, Message, without_context
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import loggable_name
 
 LOOP_ENDED = "LOOP_ENDED"

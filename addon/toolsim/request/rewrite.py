@@ -37,18 +37,8 @@ from toolsim.core.conversation import Call, CallOutput, ClientRequest, Demand, I
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import Ended, Opened, TextDelta
 from toolsim.core.outputs import Outputs
-from toolsim.core.plan import (
-    FIND_TOOLS,
-    OUTPUT_MODES,
-    AnswerForm,
-    ApiName,
-    Feature,
-    Plan,
-    Policy,
-    StoredAs,
-    Tool,
-    ToolChoice,
-)
+from toolsim.core.plan import FIND_TOOLS, AnswerForm, Feature, Plan, StoredAs, Tool, ToolChoice
+from toolsim.core.policy import OUTPUT_MODES, ApiName, Policy
 from toolsim.core.report import Report, entry, loggable_name
 from toolsim.request.backend_tools import excludes_any, with_backend_tools
 from toolsim.request.constrain import constraint, grammar_fields

@@ -18,7 +18,7 @@ from toolsim.core.conversation import (
     Text,
     Thought,
 )
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.pairing import label_outputs
 from toolsim.request.record import as_text, call_record, output_record, sentinel_record

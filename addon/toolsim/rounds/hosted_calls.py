@@ -30,7 +30,8 @@ from typing import Any
 from toolsim.core.conversation import Call, Called, CallOutput, ClientRequest, Text
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, TextDelta
-from toolsim.core.plan import Policy, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report, entry
 from toolsim.mcp.approvals import ApprovalPrompt, Approvals, OperatorApprovals, PendingApproval
 from toolsim.mcp.catalog import HostedTool, McpCatalog

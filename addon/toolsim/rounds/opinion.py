@@ -44,7 +44,8 @@ from toolsim.core.events import (
     Usage,
     added,
 )
-from toolsim.core.plan import Policy, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report, code_of, entry
 from toolsim.request.rewrite import tools_on_offer
 from toolsim.response.parsed_call import use_tool_text

@@ -28,7 +28,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsim.core.conversation import ClientRequest
-from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Policy
+from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL
+from toolsim.core.policy import Policy
 from toolsim.request.deferred_tools import found_tools, names_only
 from toolsim.request.record import error_record
 from toolsim.request.rewrite import is_after_outputs, may_call_unprompted, tools_on_offer

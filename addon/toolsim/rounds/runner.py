@@ -12,7 +12,8 @@ from typing import Any
 
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent, Ended, Failed, KeepAlive, Opened
-from toolsim.core.plan import FIND_TOOLS, AnswerForm, Policy
+from toolsim.core.plan import FIND_TOOLS, AnswerForm
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report, entry
 from toolsim.core.time_slice import TimeSlice
 from toolsim.response.retry import SECOND_OPINION, Retry

@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem, Item, Message
 from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, ClientEvent, Failed, StructuredDelta, ToolKind
-from toolsim.core.plan import AnswerForm, ApiName, Engine, OutputMode, Policy
+from toolsim.core.plan import AnswerForm
+from toolsim.core.policy import ApiName, Engine, OutputMode, Policy
 from toolsim.wire.errors import error_body
 from toolsim.wire.hosted_items import HostedItems
 from toolsim.wire.json_codec import dump

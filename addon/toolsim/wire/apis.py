@@ -1,7 +1,7 @@
 """The APIs, and functions that determine the API to which a path, body or event belongs.
 
 Each API is one object (``api.py``) with its own folder. To add an API, add an object to ``APIS`` and a name to
-``plan.ApiName``.
+``policy.ApiName``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.wire.api import Api
 from toolsim.wire.chat.api import CHAT
 from toolsim.wire.json_fields import string

@@ -24,7 +24,7 @@ from toolsim.core.conversation import (
     Text,
     Thought,
 )
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.wire.files import API_OF, described, file_part
 from toolsim.wire.json_fields import expect, mapping, optional, required, string, wrong_type
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from mimetypes import guess_type
 from typing import Any
 
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import mapping, string
 

@@ -16,7 +16,8 @@ from toolsim.background.background_store import Ending
 from toolsim.background.endpoints import BackgroundAnswers
 from toolsim.background.frames import DELETED, DONE, NO_END, error_frame, events_value
 from toolsim.core.errors import ApiError
-from toolsim.core.plan import Policy, StoredAs
+from toolsim.core.plan import StoredAs
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.background import Parts
 from toolsim.proxy.exchange import Exchange

@@ -9,7 +9,8 @@ import pytest
 from mitmproxy.test import tflow
 from toolsim.background.request import BackgroundRequest, in_background, job_of
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import AnswerForm, Policy, StoredAs
+from toolsim.core.plan import AnswerForm, StoredAs
+from toolsim.core.policy import Policy
 from toolsim.proxy.jobs import ROUNDS_OFF
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
 from toolsim.rounds.round_planner import RoundLimits

@@ -17,7 +17,8 @@ from toolsim.background.remote_follower import follow_stored
 from toolsim.background.runs import BackgroundRun, Runs
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Ended, Failed, Opened, TextDelta
-from toolsim.core.plan import AnswerForm, Policy
+from toolsim.core.plan import AnswerForm
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.response_store import ResponseStore
 from toolsim.rounds.runner import Refused, RoundEvent, RunnerJob

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from support import wire
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.pages.read_prompt import find_catalog
 from toolsim.pages.show_prompt import show_prompt, show_words

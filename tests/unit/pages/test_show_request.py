@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from support.growth import LINEAR, growth
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.pages.show_request import RequestFacts, conversation_rows, read_conversation, show_request
 from toolsim.request.rewrite import rewrite_request

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mitmproxy.http import Headers
 from support.each import each
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.proxy.access import Incoming, check_forward, check_server, own_names, owner_of, proxy_user_of, user_of
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from mitmproxy.http import Response
 from mitmproxy.test import tflow
-from toolsim.core.plan import Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.attempt import Attempt
 from toolsim.proxy.backend_registry import Backend, Root

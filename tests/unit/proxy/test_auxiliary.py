@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.exchange import Exchange

@@ -12,7 +12,7 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsim.core.errors import ApiError
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.background import Background, Parts

@@ -9,7 +9,8 @@ import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from support.each import each
-from toolsim.core.plan import AnswerForm, Plan, Policy
+from toolsim.core.plan import AnswerForm, Plan
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange, State
 from toolsim.proxy.jobs import run

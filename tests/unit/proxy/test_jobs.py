@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from toolsim.background.request import read_request
-from toolsim.core.plan import AnswerForm, Plan, Policy, StoredAs
+from toolsim.core.plan import AnswerForm, Plan, StoredAs
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy import jobs
 from toolsim.proxy.jobs import (

@@ -16,7 +16,7 @@ import toolsim
 from mitmproxy import optmanager
 from mitmproxy.options import Options
 from support.each import each
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy import startup
 from toolsim.proxy.legacy import (

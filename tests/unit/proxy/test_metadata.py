@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mitmproxy.test import tflow
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, policy_as_dict, recorded_policy
 
 POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=2, output_mode="obsidian-xml")

@@ -15,7 +15,7 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsim.core.events import Ended, TextDelta
-from toolsim.core.plan import Policy, Profile
+from toolsim.core.policy import Policy, Profile
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.servers import Server

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from toolsim.core.failures import FAILURES
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy import jobs, worker
 from toolsim.proxy.jobs import LOOP_BYTES, Job, JobResult, PluginJob, RequestJob, RequestResult, failed, run

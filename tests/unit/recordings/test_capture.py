@@ -17,7 +17,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from mitmproxy.test import tflow
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, recorded_policy
 from toolsim.proxy.recorder import BoundedBuffer
 from toolsim.recordings.capture import Capture, both_sides, write

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from support.growth import LINEAR, growth
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.recordings.redact import HIDDEN, Redactor
 from toolsim.recordings.secret_rules import PATTERNS

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from support.each import each
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import ApiName, Policy, StoredAs
+from toolsim.core.plan import StoredAs
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import Rewritten, rewrite_request
 

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 from support import engine_grammar
 from support.each import each
-from toolsim.core.plan import Policy, Tool, ToolChoice
+from toolsim.core.plan import Tool, ToolChoice
+from toolsim.core.policy import Policy
 from toolsim.request.constrain import call_schema, calls_schema, constraint, grammar_fields
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from toolsim.core.plan import Policy, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.pages.read_prompt import find_catalog
 from toolsim.request.deferred_tools import FINDER, found_tools, names_only

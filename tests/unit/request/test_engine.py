@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from support.each import each
 from toolsim.core.conversation import ClientRequest
-from toolsim.core.plan import AnswerForm, Policy, Tool, ToolChoice
+from toolsim.core.plan import AnswerForm, Tool, ToolChoice
+from toolsim.core.policy import Policy
 from toolsim.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, resolve_auto
 from toolsim.wire.apis import CHAT, RESPONSES
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from toolsim.core.conversation import Call, CallOutput, Item, Message, Text
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.request.loops import LoopCounter, answer_about, lines_about, loop_at_end
 
 POLICY = Policy()

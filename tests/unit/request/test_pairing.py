@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.forms import FORMS
 from toolsim.request.rewrite import rewrite_request

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsim.core.conversation import Call, CallOutput, HostedItem, Item, Message, Text
-from toolsim.core.plan import ApiName, Plan, Policy, Tool, ToolChoice
+from toolsim.core.plan import Plan, Tool, ToolChoice
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.pages.read_prompt import read_choice, wanted
 from toolsim.request.forms import FORMS

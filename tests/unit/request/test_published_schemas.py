@@ -21,7 +21,7 @@ from typing import Any
 import pydantic
 import pytest
 from support import engine_grammar
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 

@@ -5,7 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import Policy, Profile, StoredAs, ToolChoice
+from toolsim.core.plan import StoredAs, ToolChoice
+from toolsim.core.policy import Policy, Profile
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.core.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.record import error_record
 from toolsim.request.transcript import flatten, insert_manifest

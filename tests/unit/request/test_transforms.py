@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from support.answers import plan as make_plan
-from toolsim.core.plan import ApiName, Policy, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.request.transforms import BUILT_IN, NAMES, PRESETS, compact, expand

@@ -22,7 +22,8 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import ApiName, Plan, ToolChoice
+from toolsim.core.plan import Plan, ToolChoice
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 

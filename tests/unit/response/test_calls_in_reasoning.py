@@ -23,7 +23,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 from toolsim.response.calls_in_reasoning import IN_REASONING, CallsInReasoning

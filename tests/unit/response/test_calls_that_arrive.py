@@ -25,7 +25,8 @@ from toolsim.core.events import (
     ReasoningDelta,
     TextDelta,
 )
-from toolsim.core.plan import ApiName, Plan, Tool
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.response.value_types import VALUE_TYPE

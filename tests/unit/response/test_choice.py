@@ -26,7 +26,8 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import ApiName, ToolChoice
+from toolsim.core.plan import ToolChoice
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response import client_calls
 from toolsim.response.answer import Answer

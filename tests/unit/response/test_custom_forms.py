@@ -16,7 +16,8 @@ from support.growth import LINEAR, growth
 from support.library import Tools, pieces
 from support.wire import backend_answer
 from toolsim.core.custom_forms import CustomForm
-from toolsim.core.plan import Policy, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import Policy
 from toolsim.parsing import Parsed, Part, Prose, StreamParser, parse
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.response.sentinel import Sentinel

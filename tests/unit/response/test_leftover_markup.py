@@ -11,7 +11,7 @@ import pytest
 from support.answers import plan, read, rewrite, tool
 from support.emitted import BODIES, WHOLE, Emitted
 from support.growth import LINEAR, growth
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.response.structured import without_leftovers
 
 READ = tool("read", path="string", limit="integer")

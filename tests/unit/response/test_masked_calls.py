@@ -16,7 +16,7 @@ from support.each import each
 from support.effort import some
 from support.emitted import BODIES, WHOLE, Emitted, Step
 from support.wire import DONE, frame
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 

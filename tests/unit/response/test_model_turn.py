@@ -13,7 +13,8 @@ from support.answers import plan, tool
 from support.wire import ANSWERS, ChatAnswer, ResponsesAnswer, backend_answer, usage
 from toolsim.core.errors import ApiError
 from toolsim.core.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
-from toolsim.core.plan import ApiName, Plan
+from toolsim.core.plan import Plan
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.wire import frame_template

@@ -15,7 +15,8 @@ from support.each import each
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsim.core.outputs import Outputs, normal
-from toolsim.core.plan import ApiName, Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.response.rewrite import ResponseRewriter

@@ -10,7 +10,8 @@ from support.answers import plan
 from support.each import each
 from support.growth import LINEAR, growth
 from toolsim.core.events import CallDelta, CallStarted, ClientEvent, Closed, Ended, Finished, FinishReason, TextDelta
-from toolsim.core.plan import ApiName, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 from toolsim.response.judge import Judge

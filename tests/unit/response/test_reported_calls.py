@@ -17,7 +17,7 @@ from support.each import each
 from support.effort import some
 from support.families import REPORTED, calls, calls_wanted, is_right
 from support.library import by_proxy, pieces, streamed
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.parsing import parse
 
 FOLDER = Path(__file__).parents[2] / "cases"

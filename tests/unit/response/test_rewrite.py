@@ -15,7 +15,8 @@ from support.effort import some
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from support.wire import backend_answer, event_frame
 from toolsim.core.errors import ApiError
-from toolsim.core.plan import ApiName, Plan, Tool
+from toolsim.core.plan import Plan, Tool
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.response.segments import Block

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, tool
 from toolsim.core.events import CallStarted, Closed, Finished, StructuredCall, TextDelta
-from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy
+from toolsim.core.plan import AnswerForm, Plan
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 from toolsim.response.client_calls import ClientCalls, SeenCalls

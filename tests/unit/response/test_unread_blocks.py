@@ -14,7 +14,7 @@ from support.each import each
 from support.growth import LINEAR, growth
 from support.library import by_proxy, pieces, streamed
 from support.wire import backend_answer
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.parsing import parse
 from toolsim.response.rewrite import ResponseRewriter

@@ -18,7 +18,8 @@ from support.emitted import BODIES, WHOLE, Emitted
 from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsim.core.events import StructuredCall
-from toolsim.core.plan import ApiName, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.checker import SchemaChecker
 from toolsim.response.judge import Judge

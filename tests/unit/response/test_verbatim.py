@@ -9,7 +9,8 @@ from support.answers import plan, read
 from support.wire import DONE, chat_frame
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Ended, Opened, TextDelta
-from toolsim.core.plan import AnswerForm, ApiName, Plan
+from toolsim.core.plan import AnswerForm, Plan
+from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.verbatim import VerbatimRewriter
 from toolsim.wire.apis import APIS

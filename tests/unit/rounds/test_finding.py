@@ -12,7 +12,7 @@ import pytest
 from support.answers import read
 from support.each import each
 from support.rounds import Script, job_of, run
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.rounds.round_planner import RoundLimits, may_take_rounds
 from toolsim.rounds.runner import RunnerJob
 from toolsim.wire.apis import CHAT

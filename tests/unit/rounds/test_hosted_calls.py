@@ -15,7 +15,7 @@ from support.answers import read
 from support.emitted import BODIES, Emitted, Step
 from support.rounds import Script, body_of, run
 from support.wire import backend_answer
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals, OperatorApprovals
 from toolsim.mcp.catalog import RemoteTool

@@ -26,7 +26,8 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import ApiName, Policy, Tool
+from toolsim.core.plan import Tool
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.rounds import opinion
 from toolsim.rounds.opinion import (

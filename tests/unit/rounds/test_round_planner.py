@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.rounds.round_planner import ANSWER_NOW, Round, RoundLimits, RoundPlanner, may_be_hosted, may_take_rounds

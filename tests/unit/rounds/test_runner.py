@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import rounds
 from support.answers import read
 from support.rounds import Script, job_of, run
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.rounds.round_planner import ANSWER_NOW, RoundLimits
 from toolsim.rounds.runner import PROVIDER_ERROR, ROUND_FAILED, answer
 

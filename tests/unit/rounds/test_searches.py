@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from support.each import each
 from support.rounds import Script, run
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.catalog import RemoteTool

@@ -13,7 +13,8 @@ import httpx
 import pytest
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Closed, Ended, Failed, KeepAlive, Opened, PassThrough, TextDelta
-from toolsim.core.plan import AnswerForm, Policy
+from toolsim.core.plan import AnswerForm
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.core.time_slice import SLICE_SECONDS, TimeSlice
 from toolsim.rounds.load import MAX_CHARS, MAX_EVENTS

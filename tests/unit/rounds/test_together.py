@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.emitted import BODIES, Emitted, Step, Thought
 from support.rounds import play
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.rounds.round_planner import RoundLimits
 
 ECHO = '<tool_call>{"name":"echo","arguments":{"x":1}}</tool_call>'

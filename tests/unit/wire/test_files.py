@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.wire.files import described, file_part, legible

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import ApiName, Policy
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.wire.apis import APIS, CHAT

@@ -22,7 +22,7 @@ from toolsim.cli.doctor import DiagnosisError, examine
 from toolsim.cli.probe import Unreachable, ask
 from toolsim.cli.serve import state_folder
 from toolsim.command_line import Parser, UsageError, key_of
-from toolsim.core.plan import Engine
+from toolsim.core.policy import Engine
 from toolsim.core.tasks import canceled_by_signals
 from toolsim.eval.flags import value_type
 from toolsim.eval.learn import profile_file, question_bank

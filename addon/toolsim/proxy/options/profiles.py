@@ -42,7 +42,7 @@ from mitmproxy.exceptions import OptionsError
 
 from toolsim.command_line import nearest
 from toolsim.core.custom_forms import InvalidForm, read_forms
-from toolsim.core.plan import Policy, Profile
+from toolsim.core.policy import Policy, Profile
 from toolsim.proxy.legacy import current_name, current_value
 from toolsim.proxy.options.option import PREFIX
 from toolsim.proxy.options.settings import Settings, policy_fields

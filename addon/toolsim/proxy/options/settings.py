@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mitmproxy.exceptions import OptionsError
 
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import Upstream, is_loopback, parse_url
 from toolsim.proxy.cors import Origins

@@ -1,20 +1,25 @@
-"""The table of all options, and their registration with mitmproxy. ``settings.py`` parses their values."""
+"""All options, and their registration with mitmproxy. ``settings.py`` parses their values.
+
+``core/policy.py`` declares the options that have the same values as a field of the policy, and the table in this module
+contains all others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import get_args
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import get_args, get_type_hints
 
 from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
-from toolsim.core.plan import ApiName
+from toolsim.core.policy import ApiName, Policy
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.legacy import from_environment
 from toolsim.proxy.options.option import Option
 from toolsim.request.forms import FORMS
 
-OPTIONS = (
+_TABLE = (
     Option(
         "backend",
         "auto",
@@ -73,53 +78,11 @@ OPTIONS = (
         ("auto", *FORMS),
     ),
     Option(
-        "catalog_budget",
-        0,
-        "Maximum size of the complete tool catalog, in characters; 0 = no limit. Above this size, the prompt lists "
-        "each tool on one line, with its name and the first line of its description. The model looks up complete "
-        "definitions with find_tools, within the same answer. If the conversation already contains a call to a tool, "
-        "the prompt also shows the tool's definition at the first such call.",
-    ),
-    Option(
-        "manifest_role",
-        "auto",
-        "Role of the message that shows the tools to the model. Use user if a gateway drops system messages. auto: "
-        "developer for backends with the Responses API, and system for all other backends.",
-        ("auto", "developer", "system", "user"),
-    ),
-    Option(
-        "history",
-        "auto",
-        "Form in which the prompt shows earlier calls to the model. auto: the form that suits the manifest, currently"
-        " always tagged. tagged: the same form as new calls, without ids; each output repeats the name and arguments "
-        "of its call. bracketed: one line in brackets per call, with ids, which the model cannot confuse with the "
-        "form for new calls; each output refers to its call by id.",
-        ("auto", "bracketed", "tagged"),
-    ),
-    Option(
         "sentinel",
         "auto",
         "Name of the tag that opens a call in the model's text. auto: usually tool_call. For qwen3 and glm-4.7 models"
         " on Ollama, toolsim uses call_tool, because Ollama tries to parse their tool_call tags, but fails. Choose a "
         "unique name if your conversations contain text about tool calls.",
-    ),
-    Option(
-        "repair",
-        "safe",
-        "Repair of calls whose JSON is malformed, or whose values do not have the types that the tool's schema "
-        "requires. Values for strict tools are never changed. safe: toolsim repairs a call only if the result matches"
-        " the schema. off: a malformed call stays text, and toolsim passes on values of the wrong type with a "
-        "warning.",
-        ("safe", "off"),
-    ),
-    Option(
-        "mode",
-        "inject",
-        "Method for passing tools to the backend. inject: as text in the prompt. native: as the client's original "
-        "tools, to a backend with the same API; toolsim searches the answers for calls that the backend's parser "
-        "missed. auto: native, until the backend rejects a model's tools or misses one of its calls; then inject for "
-        "this model.",
-        ("auto", "inject", "native"),
     ),
     Option(
         "constrain",
@@ -149,52 +112,6 @@ OPTIONS = (
         ("on", "off", "no_use_tool", "all"),
     ),
     Option(
-        "strict_policy",
-        "error",
-        "How to handle a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "
-        "event in a stream). message: the assistant's text describes the error.",
-        ("error", "message"),
-    ),
-    Option(
-        "retry",
-        0,
-        "Maximum number of retries within one answer, from 0 to 3. toolsim retries if a call violates a strict tool's"
-        " schema, is malformed beyond repair, is too large, is cut off, or names a tool that was not offered. It also"
-        " retries if an answer lacks a required call or the required JSON. In a retry, the model sees its faulty "
-        "answer and the error. toolsim does not withdraw text that it has already streamed.",
-    ),
-    Option(
-        "unknown_tool",
-        "text",
-        "How to handle a call to an undeclared tool. If the request has strict tools, such a call counts as a violation"
-        " (see toolsim_strict_policy). Regardless of this option, toolsim never passes on calls to tools that "
-        "tool_choice or toolsim_tool_allowlist excludes. text: the call stays text; if the backend sends a structured"
-        " call, toolsim describes it in text. call: the client receives the call, as it would from most servers. Most"
-        " agent programs report the error to the model, but some stop. retry: toolsim retries once, or as often as "
-        "toolsim_retry allows. If the last retry fails, the call becomes text.",
-        ("text", "call", "retry"),
-    ),
-    Option(
-        "second_opinion",
-        "undeclared",
-        "Additional rounds that prevent unnecessary calls. undeclared: some answers to the user consist only of a call "
-        "to an undeclared tool, written as text, such as a greeting in JSON. toolsim then requests a plain-text "
-        "answer in an additional round without tools. on: like undeclared, but toolsim also checks optional calls in "
-        "direct response to the user. It shows the model the tool and the user's request, and asks whether the tool "
-        'fits. After a "no", it asks about the call itself. toolsim drops the call only after two clear "no" answers.'
-        " If no call remains, it requests a plain-text answer in an additional round. The questions take one or two "
-        "rounds for each tool that the model calls. toolsim does not stream any part of a call until these questions "
-        "have been answered. off: toolsim passes on every call.",
-        ("off", "undeclared", "on"),
-    ),
-    Option(
-        "fix_empty_final",
-        "off",
-        "Retry after an empty answer to a tool output. on: the retry offers no tools, so the model must answer in "
-        "plain text. with_tools: the retry offers the same tools. off: no retry; the answer stays empty.",
-        ("off", "on", "with_tools"),
-    ),
-    Option(
         "tool_use_mode",
         "",
         "Override for the client's tool_choice. enforced: an answer must call one of the offered tools, unless it "
@@ -204,19 +121,6 @@ OPTIONS = (
         ("", "enforced", "relaxed", "disabled"),
     ),
     Option(
-        "request_overrides",
-        "",
-        "JSON object with fields to set in every request that has tools, regardless of the client's values; null "
-        "removes a field. Fields that only the client or toolsim can set, such as model, messages, tools and stream, "
-        "are not allowed.",
-    ),
-    Option(
-        "request_defaults",
-        "",
-        "JSON object with fields to add to every request that has tools, unless the client sets them. The "
-        "restrictions of toolsim_request_overrides also apply to this option.",
-    ),
-    Option(
         "transforms",
         (),
         "Names of changes that adapt requests to certain backends, or of presets that combine several changes "
@@ -224,27 +128,11 @@ OPTIONS = (
         "gemini_openrouter_compat). Changes to messages require toolsim_mode=native.",
     ),
     Option(
-        "loop_limit",
-        6,
-        "Number of identical calls with identical outputs after which toolsim ends the turn, with an answer that "
-        "describes the loop; 0 = no limit. At half of this number, the prompt points out the repetition to the model."
-        " A new output, a call that the model has not made before, or a new user message resets the count.",
-    ),
-    Option(
         "max_rounds",
         8,
         "Maximum number of rounds (requests to the backend) in one answer. At the limit, toolsim returns the last "
         "round's answer without another retry.",
         minimum=1,
-    ),
-    Option(
-        "stream_arguments",
-        "buffered",
-        "How toolsim streams the arguments of a call. buffered: toolsim sends a call once it is complete and valid. "
-        "incremental: toolsim streams the arguments for non-strict tools as they are generated. This applies to calls "
-        "in the model's text and to structured calls from the backend. If a call turns out to be malformed, it stays "
-        "incomplete, and the answer ends as truncated.",
-        ("buffered", "incremental"),
     ),
     Option(
         "output_mode",
@@ -265,50 +153,11 @@ OPTIONS = (
         ("auto", "on", "first", "drop", "off"),
     ),
     Option(
-        "tool_block_max",
-        0,
-        "Maximum number of calls in one answer; 0 = no limit. toolsim drops all further calls.",
-    ),
-    Option(
-        "tool_block_dedup",
-        False,
-        "Drop each call that repeats an earlier call in the same answer, with the same arguments.",
-    ),
-    Option(
-        "tool_block_delimiter",
-        "\n",
-        r"Text between <use_tool> blocks in output mode obsidian-xml; \n stands for a line break, \t for a tab.",
-    ),
-    Option(
         "tool_allowlist",
         (),
         "Names of the tools that the model can see and call; empty = all tools. To exclude a tool, put ! before its "
         "name. Identify hosted tools, which a backend would run, by their type (web_search), and mcp tools by their "
         "type or their server's label.",
-    ),
-    Option(
-        "max_tool_bytes",
-        200_000,
-        "Maximum size, in bytes, of the arguments of a call and of a tool output. A call with larger arguments stays "
-        "text, or fails if its tool is strict. A larger output is replaced with an error object.",
-        minimum=1,
-    ),
-    Option(
-        "reasoning",
-        "drop",
-        "How to handle earlier reasoning that a client sends back. drop: the model does not see the reasoning. "
-        "include: the reasoning precedes the model's text and calls, in <think> tags, as models that reason across "
-        "several calls expect.",
-        ("drop", "include"),
-    ),
-    Option(
-        "forward_hosted_tools",
-        False,
-        "Forward hosted tools, which the backend itself would run (such as web_search and mcp), even if the request "
-        "also has functions. By default, if a request has functions, toolsim drops its hosted tools, and lists them "
-        "in a warning and in the header x-toolsim-dropped-tools. It rejects the request if tool_choice requires a "
-        "dropped tool. If a request has only hosted tools, toolsim always forwards them to a backend with the "
-        "client's API, and rejects the request if the backend has a different API.",
     ),
     # -- the proxy: logging and recording, access, limits --
     Option(
@@ -317,11 +166,6 @@ OPTIONS = (
         "Format of the log. text: one human-readable line per turn. json: one JSON object per line. off: the log "
         "contains only mitmproxy's own messages.",
         ("text", "json", "off"),
-    ),
-    Option(
-        "sse_telemetry",
-        False,
-        "End each event stream with a comment that repeats the log line as JSON. Some clients cannot parse comments.",
     ),
     Option(
         "api_key",
@@ -426,6 +270,17 @@ OPTIONS = (
         ("client", "operator"),
     ),
 )
+
+
+def _policy_options() -> Iterator[Option]:
+    """Yield the options that fields of the policy declare."""
+    policy, types = Policy(), get_type_hints(Policy)
+    for each in fields(Policy):
+        if each.metadata:
+            yield Option(each.name, getattr(policy, each.name), choices=get_args(types[each.name]), **each.metadata)
+
+
+OPTIONS = (*_TABLE, *_policy_options())
 
 
 def register(loader: Loader | OptManager, environment: Mapping[str, str]) -> list[str]:

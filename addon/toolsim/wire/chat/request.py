@@ -22,7 +22,8 @@ from toolsim.core.conversation import (
 )
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import ToolKind
-from toolsim.core.plan import AnswerForm, ApiName, ToolChoice
+from toolsim.core.plan import AnswerForm, ToolChoice
+from toolsim.core.policy import ApiName
 from toolsim.wire.content import ROLES, chat_content, read_parts, translate_item, with_parts_for
 from toolsim.wire.ids import highest_number
 from toolsim.wire.json_fields import array, expect, json_text, mapping, mappings, optional, required, string

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, override
 
-from toolsim.core.plan import AnswerForm, OutputMode, Policy
+from toolsim.core.plan import AnswerForm
+from toolsim.core.policy import OutputMode, Policy
 from toolsim.wire.api import Api, TokenCountEndpoint, Writer
 from toolsim.wire.foreign import as_responses
 from toolsim.wire.ids import responses_call_id

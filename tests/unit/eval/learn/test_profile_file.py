@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from toolsim.core.plan import most_specific_profile
+from toolsim.core.policy import most_specific_profile
 from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.decisions import Setting
 from toolsim.eval.learn.memory import Spent

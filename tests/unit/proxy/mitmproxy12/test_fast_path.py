@@ -27,7 +27,7 @@ from mitmproxy.test import taddons
 from support.effort import some
 from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
 from toolsim.core import time_slice
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange, Exchanges
 from toolsim.proxy.guard import Guard

@@ -12,7 +12,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
 from mitmproxy.test.tflow import tflow
-from toolsim.core.plan import Policy, Profile, most_specific_profile
+from toolsim.core.policy import Policy, Profile, most_specific_profile
 from toolsim.proxy.metadata import NOTE, policy_as_dict, recorded_policy
 from toolsim.proxy.mitmproxy12.deferred import set_by_hand
 from toolsim.proxy.options.profiles import profile_warning, read_profiles, with_profiles

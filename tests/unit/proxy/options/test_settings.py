@@ -14,7 +14,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
 from support.each import each
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.mcp import engine
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins

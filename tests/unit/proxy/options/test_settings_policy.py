@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from support.each import each
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from unit.proxy.options.test_table import load
 
 # These fields of the policy do not correspond to an option. They depend on the request or on a profile, for example.

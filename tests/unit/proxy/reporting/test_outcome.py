@@ -9,7 +9,8 @@ import weakref
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsim.core.plan import AnswerForm, Plan, Policy
+from toolsim.core.plan import AnswerForm, Plan
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import RequestJob, run

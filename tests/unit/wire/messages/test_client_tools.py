@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from support.answers import plan as plan_of
 from support.answers import read, rewrite
 from support.wire import backend_answer
-from toolsim.core.plan import Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.wire.messages.client_tools import client_tool

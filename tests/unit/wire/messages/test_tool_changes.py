@@ -9,7 +9,8 @@ import pytest
 from anthropic.types.beta import BetaRequestToolAdditionBlockParam, BetaRequestToolRemovalBlockParam
 from pydantic import TypeAdapter
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import ApiName, Plan, Policy
+from toolsim.core.plan import Plan
+from toolsim.core.policy import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 

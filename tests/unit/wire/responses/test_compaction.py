@@ -16,7 +16,7 @@ from support.answers import rewrite
 from support.each import each
 from support.wire import backend_answer
 from toolsim.core.errors import BadRequest
-from toolsim.core.plan import Policy
+from toolsim.core.policy import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import Rewritten, rewrite_request
 from toolsim.wire.responses.compaction import NO_SUMMARY, SUMMARY_PROMPT, since_summary, with_summaries
