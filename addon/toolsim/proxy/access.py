@@ -243,7 +243,7 @@ def _foreign_name(reached_at: str, settings: Settings) -> str:
 
 
 def _foreign_page(request: Incoming, settings: Settings) -> str:
-    """Return the reason to reject the web page that sent a request, or "" if it is allowed or there is no page."""
+    """Return the reason to reject the web page that sent a request, or "" for an allowed page or no page."""
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""

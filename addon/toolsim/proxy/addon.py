@@ -85,7 +85,7 @@ class ToolSim:
         self._by_hand = frozenset(by_hand)
         """The full names of the options that were set explicitly.
 
-        Names are never removed. When mitmproxy rolls back a change, it forgets which options were set.
+        Names are never removed, because mitmproxy forgets which options were set when it rolls back a change.
         """
         self._is_running = False
         self._modes: list[ProxyMode] = []

@@ -109,10 +109,10 @@ class Attempt(Feature):
         return bool(self._job.fallbacks or self._rejected)
 
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
-        """Inspect a complete answer. If it is an error, return whether it will be replaced.
+        """Return whether a complete response is a rejection that the client must not receive.
 
-        If ``can_resend`` is true, the request can be resent, and the answer to the ``second`` request replaces the
-        error. If no API is left to try, the ``final`` error replaces it.
+        If ``can_resend`` is true, the response to the ``second`` request replaces the rejection. If no API is left to
+        try, the ``final`` error replaces it.
         """
         error = _error(flow)
         if error is None:
@@ -190,7 +190,7 @@ def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
 
 
 def _error(flow: HTTPFlow) -> _Error | None:
-    """Return a backend's error, or None if the answer is not an error or cannot be decoded."""
+    """Return a backend's error, or None if the response is not an error or cannot be decoded."""
     response = flow.response
     if response is None or 200 <= response.status_code < 300:
         return None

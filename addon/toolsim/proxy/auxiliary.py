@@ -41,8 +41,8 @@ class AuxiliaryRequest(Feature):
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
-        # This engine counts tokens only through the API ``by``. A turn would use a different API, with the tools in
-        # the prompt, so they are also put in the prompt here.
+        # This engine counts tokens only through the API ``by``. A turn would use a different API and have its tools in
+        # the prompt, so the request to count tokens also has its tools in the prompt.
         mode = "inject" if policy.mode == "auto" else policy.mode
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 

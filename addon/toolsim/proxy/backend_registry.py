@@ -131,7 +131,8 @@ class Backend:
     def is_now(self, engine: Engine) -> None:
         """Record the identified engine.
 
-        If a connection has failed since the last probe, discard all facts, because the server might have been replaced.
+        If a connection has failed since the last probe, the server might have been replaced. In this case, forget the
+        APIs and features that the backend lacked.
         """
         if self.is_stale:
             self.refused.clear()
@@ -146,7 +147,7 @@ class Backend:
     def known_for(self, policy: Policy) -> Policy:
         """Return the operator's policy, with the identified engine in place of "auto".
 
-        If the engine has not been identified yet, it is replaced by "unknown" instead.
+        Until the engine has been identified, "auto" is replaced by "unknown".
         """
         return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
 
@@ -165,7 +166,7 @@ class Backend:
         return tuple(sorted(order, key=self.missing.__contains__))
 
     def has(self, found: ApiName, rejected: Collection[ApiName]) -> None:
-        """Record that the backend accepted a request to this API after it had rejected the paths of other APIs."""
+        """Record that the backend accepted the API ``found`` after rejecting the paths of the ``rejected`` APIs."""
         self.rejects(rejected)
         self.missing.pop(found, None)
         self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
@@ -292,7 +293,7 @@ def page_request(url: str, key: str, seconds: float, body: str | None = None) ->
 
 
 async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str) -> Engine | None:
-    """Return the engine that a page identifies, "unknown" for an unknown server, or None if there was no answer."""
+    """Return the engine that a page identifies, "unknown" for an unknown server, or None if there was no response."""
     from tornado.httpclient import HTTPClientError
 
     try:

@@ -111,7 +111,8 @@ class BuiltinBackend:
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # Codex can take a while to start. Its own code logs when it becomes available, so this message does not.
+            # Codex can take a while to start, so this message does not claim that it already answers requests. Codex's
+            # own code logs when it does.
             message = "toolsim: requests to this listener at /v1 go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:

@@ -28,7 +28,7 @@ class Origins:
 
     @property
     def are_all(self) -> bool:
-        """Whether every origin is listed."""
+        """Whether pages with any origin may read responses."""
         return "*" in self.patterns
 
     @property
@@ -65,7 +65,7 @@ def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str,
 
 
 def add_cors(headers: MutableMapping[str, str], allowed: Mapping[str, str]) -> None:
-    """Add the headers that let a page with this origin read a response, unless the backend has set CORS headers."""
+    """Add the ``allowed`` CORS headers to a response, unless the backend has set CORS headers."""
     if not allowed or "access-control-allow-origin" in headers:
         return
     varies = headers.get("vary", "")

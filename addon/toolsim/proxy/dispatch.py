@@ -114,7 +114,7 @@ class Dispatcher:
                 if (error := self.sockets.admit(flow, sent, owner, limit, proxy_user)) is not None:
                     self.refusals.answer(flow, error, self.cors(flow))
             case route.ListModels(default):
-                # If the backend turns out to be this proxy, its entry in the Via header reveals the loop.
+                # If a backend turns out to be this proxy, the Via header of the request reveals the loop.
                 self.loop_detector.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):

@@ -148,7 +148,7 @@ class Drain:
     # mitmproxy calls these hooks after the hooks of the same names in ``ToolSim``.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Count a request, or reject it if the drain has timed out."""
+        """Count a request that passes through unread. Reject any other request once the drain has timed out."""
         exchange = self._exchanges.of(flow)
         if exchange is not None and self._exchanges.ended_by is not None and flow.response is None:
             flow.response = exchange.refuse(self._exchanges.ended_by)

@@ -132,7 +132,7 @@ class State(Enum):
     """The source of the client's answer."""
 
     OPEN = "open"
-    """The source is undecided. A non-streamed answer that toolsim rewrites stays in this state."""
+    """The source of the answer is undecided. A non-streamed answer that toolsim rewrites stays in this state."""
     STREAMED = "streamed"
     """The answer is rewritten as it arrives (``Exchange.streamed``)."""
     PASSED = "passed"
@@ -184,9 +184,6 @@ class Exchange:
         self.plan: Plan | None = None
         """The plan of a rewritten request. None until the request is rewritten, and for a request that passes through
         unchanged.
-
-        The answer to a request that passes through unchanged also passes through unchanged. But if the backend does not
-        answer, toolsim sends an error.
         """
         self.checked: Plan | None = None
         """The plan for checking the answer to a request that passes through unchanged, or None if no check is needed.
@@ -579,9 +576,8 @@ class Exchange:
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
         """Finish an exchange that has ended. ``flow`` is None if the flow no longer exists.
 
-        mitmproxy's streams are reference cycles. They remain in memory until the next full garbage collection, which
-        may be 1,000 requests later, and about 30 MB accumulate until then. Most of this memory belongs to the readers
-        and writers of finished answers, so the flow releases its reference to the answer.
+        The flow releases its reference to the answer. Otherwise, about 30 MB of finished answers would accumulate until
+        the next full garbage collection, because mitmproxy's streams are reference cycles.
         """
         if self.user_turn is not None:
             self.user_turn.leave()
@@ -667,12 +663,12 @@ class Exchanges:
         return exchange is not None
 
     def drop(self, flow: HTTPFlow) -> None:
-        """End the exchange of a flow that has ended, in case mitmproxy has not called a hook for this."""
+        """End the exchange of a flow that has ended, unless a hook has already ended the exchange."""
         self.passing.pop(flow.id, None)
         self.close(flow, flow.response.status_code if flow.response is not None and flow.error is None else None)
 
     def close_of(self, client: Client) -> None:
-        """End all exchanges of a client that has disconnected, in case mitmproxy has not called a hook for each."""
+        """End all exchanges of a client that has disconnected, except those that a hook has already ended."""
         for flow_id, exchange in list(self._open.items()):
             if exchange.client_id == client.id:
                 del self._open[flow_id]

@@ -86,7 +86,7 @@ class Guard:
             raise NotCleared("the hook server_connected did not complete")
 
     def note(self, problem: Exception) -> None:
-        """Count and log an exception, except NotCleared. ``note_logged`` has already counted and logged its cause."""
+        """Count and log an exception. Ignore NotCleared, because ``note_logged`` has already counted its cause."""
         if not isinstance(problem, NotCleared):
             self.failures.count += 1
             logger.error("%s", described(problem), exc_info=problem)

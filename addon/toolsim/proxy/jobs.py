@@ -87,7 +87,7 @@ class RequestResult(JobResult):
     names: tuple[str, ...] = ()
     """The new IDs assigned to the items in ``own``."""
     prepared: bytes = b""
-    """The messages that a summary retains, or an estimated token count. Empty unless the request is auxiliary."""
+    """For an auxiliary request, the messages that its summary retains or the estimated token count, otherwise b""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class AnswerResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class PageResult(JobResult):
-    """The answer to a request for a stored resource."""
+    """The response to a request for a stored resource."""
 
     body: bytes = b""
     change: tuple[str, bytes] | None = None
@@ -222,10 +222,9 @@ class RequestJob(Job[RequestResult]):
     action: Action | None = None
     """The auxiliary operation, or None if the request is not auxiliary. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """Byte strings that indicate, if the body contains any of them, that a request needs several rounds.
+    """Byte strings whose presence in the body shows that the request needs several rounds.
 
-    They are set only if the request is too large for several rounds, and show whether the report needs a warning about
-    this. Otherwise, None.
+    They are used to warn about a request that is too large for several rounds. None for any other request.
     """
     result = RequestResult
 

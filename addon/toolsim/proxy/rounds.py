@@ -116,8 +116,7 @@ class Rounds:
         """Return a function that runs the rounds of a request.
 
         ``owner`` is the owner of the request (see ``Exchange``). ``body`` contains the bytes of the request's body, and
-        ``document`` is the parsed body. If the flow no longer contains the client's request, it has to be passed as
-        ``request``.
+        ``document`` is the parsed body. ``request`` is the client's request if the flow no longer contains it.
         """
         return partial(self._ask, RoundSource(flow, body, document, request), owner)
 
@@ -190,7 +189,7 @@ class Rounds:
         except Exception:
             del _ASKED[flow.id]
             raise
-        # Only the standard library handles the end of the task, because an exception there would be lost.
+        # Both callbacks are functions of the standard library, because an exception in a callback would be lost.
         task.add_done_callback(partial(_ASKED.pop, flow.id))
         task.add_done_callback(arrived.put_nowait)
         is_over = False

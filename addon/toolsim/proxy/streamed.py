@@ -96,11 +96,11 @@ class StreamedAnswer:
         self.end = b""
         """The last frames of the answer while they are held back (rule 3), otherwise b""."""
         self.further: Further | None = None
-        """The additional round whose output replaces the end of a waiting answer (rule 4), or None."""
+        """The additional round whose output replaces the end of this answer (rule 4), or None."""
 
     @property
     def finished(self) -> bool:
-        """Whether the client has received the complete answer."""
+        """Whether all output of the answer has been produced (rule 1)."""
         return self._rewriter.is_done
 
     @property
@@ -162,7 +162,7 @@ class StreamedAnswer:
             await self.further.wait()
 
     def proceed(self) -> list[bytes]:
-        """Return the new output of the additional round or, without such a round, the answer's original end."""
+        """Return the additional round's new output, or the answer's original end if there is no additional round."""
         if self.further is None:
             return self._chunk_of(self._rewriter.conclude())
         events = self.further.take()
@@ -179,7 +179,7 @@ class StreamedAnswer:
     def tick(self) -> list[bytes]:
         """Return a keep-alive if one is due, or the end of the answer if the answer is overdue."""
         if self.finished:
-            # The client has received the complete answer, but the backend does not disconnect.
+            # The answer is complete, but the backend has not disconnected.
             self.cut = True
             return []
         # While the answer waits, the additional round has its own timers.
@@ -230,7 +230,7 @@ class StreamedAnswer:
         return self._sent(frames)
 
     def _sent(self, frames: list[bytes]) -> list[bytes]:
-        """Return one chunk with all frames, so that no frame is split."""
+        """Return the frames as a single chunk, so that no frame is split."""
         if not frames:
             return []
         self._timeouts.answered()

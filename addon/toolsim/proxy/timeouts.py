@@ -39,7 +39,7 @@ class Timeouts:
         """The error that ends the exchange early, regardless of the timers, or None."""
 
     def backend_active(self) -> None:
-        """Restart the timer for the backend's silence."""
+        """Restart the timer that measures how long the backend has been silent."""
         self._last_input_at = time.monotonic()
 
     def connected(self) -> None:
@@ -48,11 +48,11 @@ class Timeouts:
         self.backend_active()
 
     def client_served(self) -> None:
-        """Restart the timer for the client's silence."""
+        """Restart the timer that measures how long the client has received no data."""
         self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
-        """Restart the timer for the client's silence, because a part of the answer has been sent, not a keep-alive."""
+        """Record that the client has received a part of the answer, rather than just a keep-alive."""
         self.client_served()
         self._answered_at = self._answered_at or self._last_output_at
 
@@ -74,7 +74,7 @@ class Timeouts:
         now = time.monotonic()
         due = self._last_output_at + self._silence_limit
         if due <= now:
-            # The limit has passed, but no keep-alive was sent, because a non-streamed answer has no keep-alives.
+            # The time for a keep-alive has passed, but a non-streamed answer has no keep-alives.
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)

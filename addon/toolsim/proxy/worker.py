@@ -1,6 +1,6 @@
 """Runs jobs with large or compressed bodies in separate processes, and all other jobs immediately.
 
-The event loop would be blocked for too long by a large body, and a compressed body might be large.
+A large body would block the event loop for too long, and a compressed body might be large.
 
 A thread would not help, because Python's JSON parser holds the GIL until it is done, which takes seconds for 16 MiB of
 empty lists. In addition, a separate process can have limits that do not apply to the proxy:

@@ -24,7 +24,7 @@ class ConnectTimeout:
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Start the timer. This hook is async, so that it runs in the task that connects."""
+        """Start the connection's timer. This hook is async, so that it runs in the task that connects."""
         task = asyncio.current_task()
         if self.seconds and task is not None:
             self._stop(data.server)
@@ -32,24 +32,24 @@ class ConnectTimeout:
             self._timers[data.server.id] = loop.call_later(self.seconds, task.cancel, "timed out")
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Stop the timer unless a TLS handshake follows."""
+        """Stop the connection's timer unless a TLS handshake follows."""
         if not data.server.tls:
             self._stop(data.server)
 
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
-        """Stop the timer, since the connection could not be opened."""
+        """Stop the timer of a connection that could not be opened."""
         self._stop(data.server)
 
     def server_disconnected(self, data: ServerConnectionHookData) -> None:
-        """Stop the timer, since the connection was closed."""
+        """Stop the timer of a connection that was closed."""
         self._stop(data.server)
 
     def tls_established_server(self, data: TlsData) -> None:
-        """Stop the timer, since the TLS handshake is complete."""
+        """Stop the timer of a connection whose TLS handshake is complete."""
         self._stop(data.conn)
 
     def tls_failed_server(self, data: TlsData) -> None:
-        """Stop the timer, since the TLS handshake has failed."""
+        """Stop the timer of a connection whose TLS handshake has failed."""
         self._stop(data.conn)
 
     def _stop(self, connection: Connection) -> None:

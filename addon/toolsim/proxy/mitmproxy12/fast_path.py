@@ -73,7 +73,7 @@ class FastPath:
         assert isinstance(server.writer, asyncio.StreamWriter)
         assert isinstance(client.writer, asyncio.StreamWriter)
         self._reader, self._backend, self._client = server.reader, server.writer.transport, client.writer.transport
-        self._is_first = False  # Whether everything that arrived earlier has been sent.
+        self._is_first = False  # Whether all earlier data has been sent to the client.
         self._rest: Iterator[list[bytes] | None] | None = None
         self.resumption: RequestWakeup | None = None
         """The wake-up command after which the stream sends the output that this object could not send, or None."""

@@ -12,7 +12,8 @@ Relies on these internals of mitmproxy 12.2:
    handler waits for the consumer of the answer.
 4. ``server_event`` handles an event, which for a read of a connection is a ``DataReceived``.
 
-A client can have many internal flows at the same time, so their start, their end and each large read wait for a turn.
+A client can have many internal flows at the same time, so each flow waits for its turn when it starts, when it ends,
+and after reading a large amount of data.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ CHECK_SECONDS = 1.0
 """Seconds between two checks of whether an exception in toolsim has ended the task of a connection."""
 
 LEAVE_SECONDS = 1.0
-"""Maximum time, in seconds, to wait until an aborted flow has ended. After that time, it is canceled."""
+"""Maximum time, in seconds, to wait for an aborted flow to end before it is canceled."""
 
 Answered = Callable[[Response | bytes | None], None]
 """A function that is called with a response's headers, with each part of its body, and finally with None."""
@@ -77,9 +78,9 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
 
 
 class FlowHandler(ReplayHandler):
-    """Runs an internal flow of an ``owner``. ``name`` is the prefix of its log lines.
+    """Runs an internal flow on behalf of ``owner``.
 
-    ``answered`` receives the parts of its answer.
+    ``name`` is the prefix of the flow's log lines, and ``answered`` is called with each part of the response.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class FlowHandler(ReplayHandler):
         self._name = name
         self._owner = owner
         self._reported: set[asyncio.Task[Any]] = set()  # The failed tasks that have been logged.
-        self._read_bytes = 0  # The number of bytes that were read since the last turn.
+        self._read_bytes = 0  # The number of bytes that were read since the last wait.
         self.reading = asyncio.Event()
         """An event that is cleared while the consumer of the answer is too slow. Meanwhile, no data is read."""
         self.reading.set()
@@ -103,7 +104,7 @@ class FlowHandler(ReplayHandler):
         """Run the flow until it ends."""
         try:
             await TURNS.wait(self._owner)
-            if self.client.connected:  # The flow might have been left meanwhile.
+            if self.client.connected:  # ``leave`` might have been called during the wait.
                 replaying = asyncio.create_task(self.replay())
                 while not (await asyncio.wait([replaying], timeout=CHECK_SECONDS))[0]:
                     self._report_failures()
@@ -113,7 +114,7 @@ class FlowHandler(ReplayHandler):
                 timer.cancel()
 
     def _report_failures(self) -> None:
-        """Log the exceptions that ended tasks of connections. ``Net`` (``guarded.py``) then ends the flow."""
+        """Log each exception that ended a connection's task. ``Net`` (``guarded.py``) then ends the flow."""
         for transport in list(self.transports.values()):
             task = transport.handler
             if task is None or not task.done() or task.cancelled() or task in self._reported:
@@ -162,7 +163,7 @@ class FlowHandler(ReplayHandler):
 class _OwnClient(MockServer):
     """The simulated client of an internal flow.
 
-    Unlike mitmproxy's ``MockServer``, it can disconnect, and it passes the answer to a function.
+    Unlike mitmproxy's ``MockServer``, it can disconnect, and it passes the response to ``answered``.
     """
 
     def __init__(self, flow: HTTPFlow, context: Context, answered: Answered) -> None:

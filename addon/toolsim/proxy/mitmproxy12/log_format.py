@@ -4,8 +4,9 @@ mitmproxy's own format starts each line with the time in brackets. If a line con
 encoding cannot represent, mitmproxy raises an exception in the code that logged the line.
 
 Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``, a handler of the
-root logger with the terminal's ``file`` and ``has_vt_codes``. The handler is removed once all addons are done, while
-connections are still closing. Python would then write warnings without time and level, which ``keep_format`` prevents.
+root logger whose ``file`` and ``has_vt_codes`` describe the terminal. The handler is removed once all addons are done,
+while connections are still closing. Python would then write warnings without time and level, which ``keep_format``
+prevents.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Last(logging.Handler):
 
 
 def keep_format() -> None:
-    """Keep the current format of log lines until ``end_keeping``, even after mitmproxy has removed its handler."""
+    """Keep the current format of log lines until ``end_keeping`` is called, even if mitmproxy removes its handler."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, TermLogHandler):

@@ -150,7 +150,10 @@ class ResponsePump(OwnStream):
             yield from self.over(answer)
 
     def over(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """End the client's answer if it is complete, or if toolsim has cut it short."""
+        """End the client's answer if the backend's answer has ended, or if toolsim has cut the answer short.
+
+        If the answer is complete but the backend is still connected, first give the backend time to disconnect.
+        """
         yield from self.store(answer)
         if self.has_backend_ended:
             self.stop_feeding()

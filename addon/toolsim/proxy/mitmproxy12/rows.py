@@ -91,7 +91,7 @@ def _console_row(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _described(flow: HTTPFlow) -> HTTPFlow:
-    """Return a copy of a flow that shows the client's URL, followed by the comment.
+    """Return a copy of a flow with the client's URL in place of the backend's, and the comment after the path.
 
     If the URL is unknown and there is no comment, return the flow itself.
     """

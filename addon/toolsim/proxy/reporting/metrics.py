@@ -192,7 +192,7 @@ class Metrics:
         }
 
     def _known(self, *asked: str, **values: Sequence[str]) -> Known:
-        """Return the known label values. Return None if the labels include a model or tool, which can have any name."""
+        """Return the known label values, or None if a label in use ("model" or one of ``asked``) can have any value."""
         return None if self.labels & {"model", *asked} else values
 
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:

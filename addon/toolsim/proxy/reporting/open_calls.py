@@ -43,10 +43,10 @@ class OpenCalls:
             self._turns[conversation] = OpenTurn(place, tuple(call_ids), held)
 
     def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
-        """Return the conversation's latest turn with calls, or None if the outputs of all its calls have arrived.
+        """Return the conversation's latest turn with only its lost calls, or None if no call was lost.
 
-        ``unanswered`` contains the IDs of the calls without an output in the next request. The returned turn contains
-        only these calls. The turn is forgotten in any case, because the outputs of its calls can no longer arrive.
+        ``unanswered`` contains the IDs of the calls without an output in the next request. The turn is forgotten in any
+        case, because the outputs of its calls can no longer arrive.
         """
         turn = self._turns.pop(conversation, None)
         if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):

@@ -124,7 +124,7 @@ class Reports:
 class OutcomeReporter(Feature):
     """Reports one exchange.
 
-    It is attached before all other features. So its ``on_close`` is called last, when the report is complete.
+    This feature is attached first, so that its ``on_close`` is called last, when the report is complete.
     """
 
     def __init__(self, reports: Reports) -> None:

@@ -131,7 +131,7 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
     """
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
-        # An API rejects the empty body with a status other than 404 and 405. These two mean that there is no API.
+        # A status of 404 or 405 means that there is no API. An API rejects the empty body with a different status.
         if (await client.fetch(request, raise_error=False)).code not in (404, 405):
             return []
     for place in other_places(url):

@@ -129,9 +129,7 @@ def headers(report: Report) -> dict[str, str]:
 def first_headers(report: Report) -> dict[str, str]:
     """Return the response headers that are known before the answer. A streamed answer has only these headers.
 
-    They contain the mode in which answers end after calls, the profile, the number of tool outputs that were replaced
-    because of their size, the dropped tools, and whether the token counts are an estimate. The headers of a stream
-    state whether the token counts of the model's previous answer were an estimate.
+    For a streamed answer, ``x-toolsim-usage`` is based on the model's previous answer.
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     if report.profile:
