@@ -105,7 +105,7 @@ class StoredContextLoader:
         context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
-        """Store a streamed answer before its final event is sent, because that event reports the outcome."""
+        """Store a streamed answer before its final event is sent, because that event reports whether it was stored."""
         answer, context = exchange.streamed, exchange.stored_context
         names = output_names(answer.final) if answer is not None else None
         if answer is None or context is None or names is None:

@@ -200,9 +200,9 @@ class Exchange:
         self.round: RoundFlow | None = None
         """The round to which this exchange belongs, or None for a client's own request."""
         self.marks_of_rounds: tuple[bytes, ...] | None = None
-        """Byte strings that indicate that a request needs several rounds, or None if several rounds are possible.
+        """Byte strings whose presence in the body shows that the request needs several rounds (see ``RequestJob``).
 
-        They are set if the request is too large for several rounds (see ``RequestJob``).
+        None unless the request is too large for several rounds.
         """
         self.topic: ConversationLabel | None = None
         """The conversation label of a request that the runner answers.

@@ -120,7 +120,7 @@ def _left(seconds: float, gone: float) -> float:
 def _after(retry: Retry, further: Ask) -> Ask:
     """Return a function that runs each round with ``further``, except the first round.
 
-    The first round has already ended, so for this round the function only yields ``retry``.
+    The first round has already ended, so the function only repeats its result, ``retry``.
     """
 
     async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:

@@ -77,7 +77,7 @@ class Pass:
     authorization: str | None = None
     """The ``Authorization`` header for the backend. None keeps the client's header, and "" removes it."""
     key: str = ""
-    """The operator's key for the backend."""
+    """The operator's key for the backend, or "" if there is none."""
     model: str = ""
     """The model's name at the backend, or "" if it is the name that the client uses."""
     action: Action | None = None

@@ -111,7 +111,7 @@ class Worker:
         return done
 
     def _died[R: JobResult](self, job: Job[R], process: subprocess.Popen[bytes]) -> R:
-        """Return the result of a job whose process died because of its time limit or for an unknown reason."""
+        """Return the result of a job whose process exceeded its time limit or died for an unknown reason."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DEATH_SECONDS)

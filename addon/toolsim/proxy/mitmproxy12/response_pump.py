@@ -85,7 +85,7 @@ class ResponsePump(OwnStream):
     """Whether the backend's answer ended while the client's answer continues."""
 
     def receive(self, fed: StreamedAnswer, data: bytes) -> CommandGenerator[None]:
-        """Feed data from the backend to the answer. This method handles nearly all events of a stream."""
+        """Feed data from the backend to the answer."""
         if not data:
             # Empty data (from an empty HTTP/2 frame) is skipped, because the answer would take it for the end of input.
             return
@@ -110,7 +110,7 @@ class ResponsePump(OwnStream):
             self.fast_path = open_fast_path(self, answer, self.layer, self.framed)
 
     def frame_chunks(self, response: Response) -> None:
-        """Enable framing of chunks if the response headers require chunks and the client uses HTTP/1 (rule 2)."""
+        """Frame HTTP/1 chunks in this class if the client uses HTTP/1 and the response is chunked (rule 2)."""
         is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
         self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
 
@@ -137,7 +137,7 @@ class ResponsePump(OwnStream):
         yield from super().state_stream_response_body(event)
 
     def feed(self, answer: StreamedAnswer, slices: Iterable[list[bytes] | None]) -> CommandGenerator[None]:
-        """Send the client the output for some data. A None in ``slices`` means that other tasks should run first."""
+        """Send the output in ``slices`` to the client. A None in ``slices`` means that other tasks should run first."""
         for chunks in slices:
             if chunks is None:
                 yield from self.pause(answer)

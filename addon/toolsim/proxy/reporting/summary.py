@@ -157,8 +157,8 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
     """Return the log line of a finished turn.
 
     ``status`` is the status that the client received, or None if it received no answer. ``problem`` is the message of
-    an error that was the complete answer. ``is_ours`` is true if tools were offered or used, and false for a request
-    that was forwarded unchanged.
+    an error that the client received instead of an answer. ``is_ours`` is false for a request that was forwarded
+    unchanged.
     """
     phrases = [report.user] if report.user else []
     phrases += [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
