@@ -40,7 +40,7 @@ class Loopback(Protocol):
         """Stop the backend and release the port."""
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the IDs of the models that the backend offers."""
+        """Return the IDs of the models that the backend offers, or an error if they cannot be listed."""
 
     def admit(self, flow: str) -> dict[str, str]:
         """Allow a flow to use the backend, and return the header that its request must contain as proof."""

@@ -207,7 +207,7 @@ class Exchange:
         self.topic: ConversationLabel | None = None
         """The conversation label of a request that the runner answers.
 
-        It is stored here because no job rewrites such a request.
+        It is stored here because no job rewrites the request.
         """
         self.stored_context: StoredContext | None = None
         """The stored data to which the request refers, and the data to store with its answer.

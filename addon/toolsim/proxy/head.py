@@ -68,7 +68,7 @@ def write_error(response: Response, client: Api, backend: Api) -> None:
 def authorize(headers: Headers, authorization: str | None) -> None:
     """Replace the client's key with an ``Authorization`` header.
 
-    If the value is "", only remove the key. If it is None, keep the key.
+    If ``authorization`` is "", only remove the key. If it is None, keep the key.
     """
     if authorization is None:
         return

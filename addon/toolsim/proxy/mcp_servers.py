@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Servers:
-    """The allowed MCP servers and the connections to them. They are closed when the list of servers changes."""
+    """The allowed MCP servers, and the connections to them, which are closed when the list of servers changes."""
 
     def __init__(self) -> None:
         self._mcp = Mcp()

@@ -104,7 +104,7 @@ class BodyRecorder:
     def store_in(self, flow: HTTPFlow) -> None:
         """Store the body that was sent to the client in the flow, and the backend's answer in the flow's backup.
 
-        Call this method last, because it hands over the recorded data.
+        Call this method after all data has been recorded and all other changes to the flow have been made.
         """
         response = flow.response
         if response is not None and response.raw_content is None:

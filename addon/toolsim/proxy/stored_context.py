@@ -36,7 +36,10 @@ class StoredContext:
     """Whether the answer is created in the background, without a waiting client."""
 
     def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
-        """Return the job that finds the request's references. ``limit`` is the maximum decoded size of the body."""
+        """Return the job that finds the request's references, or replaces them with the stored data in ``recalled``.
+
+        ``limit`` is the maximum decoded size of the body.
+        """
         return ResolveJob(recalled, data=self.received, limit=limit, encoding=self.encoding, owner=self.partition)
 
     def on_job(self, job: RequestJob) -> RequestJob:

@@ -38,7 +38,7 @@ def drop(options: OptManager, name: str) -> None:
 
 
 def rename(options: OptManager, name: str, new: str) -> bool:
-    """Move a deferred value to the option's ``new`` name, unless that name already has a deferred value.
+    """Move a deferred value to the option's ``new`` name. If that name already has a value, discard the old value.
 
     Return False if the former name has no deferred value.
     """

@@ -57,8 +57,7 @@ class Resending(OwnStream):
     def is_refused(self, exchange: Exchange) -> bool:
         """Return whether the backend's response is a rejection that the client must not receive.
 
-        This is the case if the request will be resent, or if a different error will be sent. The body of the rejection
-        is then discarded.
+        This is the case if the request will be resent, or if a different error will be sent.
         """
         attempt = exchange.find(Attempt)
         assert self.flow.response is not None
