@@ -39,7 +39,7 @@ def listed_window(model: Mapping[str, Any]) -> int | None:
 
 
 def windows_on(page: str, document: Mapping[str, Any]) -> dict[str, int]:
-    """Return the context windows reported by ``page`` (one of ``PAGES``), by model. "" stands for any model."""
+    """Return the context windows reported by ``page`` (one of ``PAGES``), by model. The key "" stands for any model."""
     match page:
         case "/props":
             slot = _count(mapping(document.get("default_generation_settings")).get("n_ctx"))

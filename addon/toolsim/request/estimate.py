@@ -42,7 +42,7 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
 _MAX_CHARS = 128 * 1024
 _SAMPLE_CHARS = 2048
 
-# Maximum size of a request to parse, and a pattern for images and files in the JSON of longer requests.
+# Maximum size of a request to parse, in bytes, and a pattern for images and files in the JSON of longer requests.
 _MAX_PARSED = 128 * 1024
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{120,}={0,2}")
 _ESCAPE = re.compile(r'\\(?:([nrt])|(["\\/]))')

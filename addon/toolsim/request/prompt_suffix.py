@@ -43,7 +43,7 @@ class _Prompt(NamedTuple):
 
 def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
     """Return a conversation in which each prompt ends with its suffix, a user message."""
-    # The last item requests a summary. toolsim has appended it to the prompt that the client would have sent.
+    # The last item is toolsim's request for a summary, appended to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])
     if plan.form.compacts:

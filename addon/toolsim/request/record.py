@@ -107,12 +107,12 @@ def output_record(label: str, output: str) -> str:
 
 
 def id_label(call_id: str) -> str:
-    """Return the label for an output if calls are shown with their IDs."""
+    """Return the label that identifies the call of an output by its ID."""
     return f"call_id={_word(call_id)}"
 
 
 def call_label(call: Call) -> str:
-    """Return the label for an output if IDs are not shown. It consists of the call's name and arguments."""
+    """Return the label that identifies the call of an output by its name and arguments."""
     return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
 
 

@@ -409,7 +409,7 @@ def kept_body(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     """Return the body for a backend with native tool support: the client's own body without the tools that are not on
     offer.
 
-    ``body`` is the body as sent, or b"" if toolsim has changed the request.
+    ``body`` is the body as the client sent it, or b"" if toolsim has changed the request.
     """
     policy = plan.policy
     has_fields = policy.request_overrides or policy.request_defaults or policy.backend_model
@@ -460,8 +460,8 @@ def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -
     """Return the tools to list in the manifest, as first declared (``first_tools``).
 
     The manifest is kept even if no tool may be called now, as long as the conversation contains a call or the request
-    asks for a summary. The model has already read it, and removing it would make the server process the entire prompt
-    again.
+    asks for a summary. The model has already read the manifest, and removing it would make the server process the
+    entire prompt again.
     """
     is_written = offered or policy.tool_use_mode == "withheld"
     if not is_written and (policy.tool_use_mode == "disabled" or not (request.form.compacts or _called(request))):

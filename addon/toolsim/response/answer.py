@@ -83,7 +83,7 @@ class Answer:
         self._usage: Usage | None = None
         self._estimate = estimate if plan.form.include_usage or not plan.stream else None
         self._written = StringIO() if self._estimate is not None else None
-        """All text that the model wrote, for the estimate."""
+        """All text that the model wrote, from which token counts are estimated. None if no estimate is needed."""
         self._is_empty = True
         self.retry: Retry | None = None
         self.is_done = False  # Whether the last event has been returned.

@@ -484,7 +484,7 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
         if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
             if form.name_key or form.arguments_key:
                 yield replace(row, read=_keyed(form))
-            else:  # Sentences about toolsim's own markers do not contain the marker of a custom form.
+            else:  # Unlike toolsim's own markers, a custom marker is not mentioned in sentences.
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 

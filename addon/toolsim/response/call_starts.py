@@ -45,7 +45,7 @@ PYTHON = ("python", "py")
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
-"""Maximum number of characters after a fence's backticks that are searched for the language and spaces."""
+"""Maximum length of the language and the spaces after a fence's opening backticks, in characters."""
 
 MARK = re.compile(r"`++|~++")
 # Some models escape names as in Markdown: get\_weather(…). If the text ends with a backslash, an escape may follow.

@@ -63,8 +63,8 @@ class SchemaChecker:
                     self._validators[tool.name] = compile_schema(tool.parameters)
                 except SchemaError:  # A strict tool with an unusable schema has already been refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # A schema is compiled only once. The compilation counts as at most one step, because its time may
-                # include an interruption, which cannot be detected during compilation.
+                # Compiling a schema counts as at most one step, because an interruption during this time cannot be
+                # detected.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 
@@ -86,7 +86,7 @@ class SchemaChecker:
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
-        """Return whether arguments definitely match the tool's schema. True if the tool has no schema. Never warns."""
+        """Return whether arguments definitely match the tool's schema, or True if the tool has no usable schema."""
         schema = self.schema(tool)
         return schema is None or self.conforms(schema, value)
 

@@ -167,7 +167,8 @@ class Choice:
         """Process a delta of a structured call. ``structured`` is called when the call is complete."""
         if self.sequencer.has_ended:
             return []
-        # An open block may contain another call, which is about to be announced to the client.
+        # While a block is open, no structured call is announced, because the block may contain a call that is about to
+        # be announced.
         may_announce = delta.is_first and not self._in_block
         self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
         return self._calls.take()
@@ -229,7 +230,7 @@ class Choice:
                     self._position += len(segment.raw)
                     self.sequencer.mark(segment.raw, opening=segment.opening)
                 case BrokenCall():
-                    # The model is not asked to correct the broken call, so its text is the answer.
+                    # The model is not asked to correct the broken call, so the text of the call is the answer.
                     self.sequencer.state(segment.raw)
 
     def _untagged(self, segment: Calls) -> None:

@@ -195,7 +195,7 @@ class Preview:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return the beginning of a call to the tool ``name``, written as the beginning of a block's body."""
+    """Return the beginning of a block's body that contains a call to the tool ``name``."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
@@ -325,7 +325,7 @@ class ClientCalls:
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
-        """Process a delta of a structured call. ``tool``: the tool, if the call can be announced."""
+        """Process a delta of a structured call. ``tool``: the tool if the call can be announced, otherwise None."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._seen_calls.may_be_repeated:

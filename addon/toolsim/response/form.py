@@ -362,7 +362,7 @@ class Form:
             return self.kind == "syntax"  # In call syntax, a name precedes the bracket.
         holds = self._stack[-1][1]
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
-            return True  # In the history's notation, words follow each other without separators.
+            return True  # In a record, words follow each other without separators.
         if self._quote and self._last == '"' and holds == _DATA and self._is_python:
             return True  # In Python, adjacent strings form one string.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):

@@ -61,8 +61,8 @@ class JsonAnswer:
         self.is_right = True
         """Whether the text is the requested JSON without any change."""
         self.retry: Retry | None = None
-        """The retry for an invalid answer, otherwise None. Its ``otherwise`` is the error that the client receives
-        without a retry.
+        """The retry for an invalid answer, otherwise None. Its ``otherwise`` contains the error that the client
+        receives if the model is not retried.
         """
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:

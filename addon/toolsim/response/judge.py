@@ -73,10 +73,8 @@ _MAX_HEADER = 2048
 """Number of characters at the beginning of an oversize block that are searched for the tool's name."""
 
 _MAX_SEARCHED = 1 << 30
-"""Maximum number of bytes that are searched for quotations per answer. For each call, all tool outputs are searched.
-Real answers never reach this limit.
-
-After the limit, each further call is treated as a quotation.
+"""Maximum number of bytes that are searched for quotations per answer. Real answers never reach this limit. After the
+limit, each further call is treated as a quotation.
 """
 
 _MAX_OFFERED = 500
@@ -152,8 +150,8 @@ class Judge:
                 return self.fail(True, raw, SCHEMA_CHECK_TIMED_OUT, tool.name, expected)
             if tool.strict:
                 return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 8. The repair was a wrong guess, since the result does not match. The reason names the part that was
-            # repaired.
+            # 8. The repair was a wrong guess, since the result does not match. The reported reason depends on the part
+            # that was repaired.
             if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
             if _repairs(written, lookup, found) or written.is_bare:
@@ -222,7 +220,7 @@ class Judge:
             if written in quoted:
                 verdicts.append(self._quote(written, written.source))
                 continue
-            # If the block has only one call, its text includes the tags. Otherwise, each call has its own text.
+            # If a block contains only one call, the call's text includes the tags.
             raw = block.raw if len(parts) == 1 else written.source
             corrects = bool(verdicts) or not is_announced
             lookup = self.toolbox.written(written.name)
@@ -291,9 +289,7 @@ class Judge:
         self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
-        """Count a lost call. A lost call is text that the model meant as a call, but in which the sentinel did not find
-        a block.
-        """
+        """Count a lost call: text that the model meant as a call, but in which the sentinel did not find a block."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: ParsedCall, code: str, *, may_lack_arguments: bool = False) -> Accepted | None:
@@ -343,9 +339,9 @@ class Judge:
         return broken
 
     def _corrected(self, tool: Tool, found: Arguments) -> Arguments | None:
-        """Return the arguments with corrected types, or None if they still do not match the schema.
+        """Return the arguments with corrected types, or None if they cannot be corrected.
 
-        Arguments of strict tools are not corrected, because toolsim promises their client not to change any value.
+        The arguments of strict tools are not corrected, because toolsim promises not to change their values.
         """
         schema = self._checker.schema(tool) if self._repair and not tool.strict and tool.kind != "custom" else None
         given = Json(found.text.strip(), found.value)

@@ -93,7 +93,7 @@ def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str,
     """Return a pattern that matches the markers in any spelling, and a mapping from each spelling to the correct
     marker.
 
-    A spelling that could stand for several markers is mapped to "", because the parsers of calls can handle a missing
+    A spelling that could stand for several markers is mapped to "", because call parsers can handle a missing
     marker.
     """
     means: dict[str, str] = {}
@@ -140,16 +140,16 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
     """Return a pattern for opening tags with a name, and a mapping from each spelling of the text before the name to
     the index in ``openers``.
 
-    If several ``openers`` have the same misspelling, it is read as the last of them, which is the opening tag of a
-    parameter, because a call has more parameters than names.
+    If several ``openers`` have the same misspelling, it counts as the last of them, which opens a parameter. A call
+    contains more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):
         means |= dict.fromkeys((*_kept(before, "", before[-1]), *_joined(before)), place)
     means |= {before: place for place, (before, _) in enumerate(openers)}
     after = openers[0][1]
-    # Other attributes may follow a quoted name. They do not belong to the value, and neither does text before a ">" on
-    # the same line.
+    # After a quoted name, other attributes, and any text before a ">" on the same line, belong to the tag and not to
+    # the value.
     end = (
         rf"(?:\s{{0,4}}/?{after}|(?=\s*\n))"
         if len(after) == 1

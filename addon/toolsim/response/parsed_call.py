@@ -145,9 +145,9 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def _long_integer(digits: str) -> int:
-    """Parse an integer. If it has more digits than Python converts, return the largest integer that Python can print.
+    """Parse an integer. If it has more digits than Python can convert, return 10**4299 or -(10**4299) instead.
 
-    Only the schema check uses this number. Its sign and magnitude are correct. The client receives the model's digits.
+    Only the schema check uses this number. The client receives the model's digits.
     """
     try:
         return int(digits)

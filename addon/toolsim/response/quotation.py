@@ -110,9 +110,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return out
 
     def _alone(self, segments: Iterable[TaggedSegment]) -> Iterator[TaggedSegment]:
-        """Yield the segments. A block that counts as a call only if it stands alone is otherwise yielded as text (rule
-        5).
-        """
+        """Yield the segments. A block that must stand alone but does not is yielded as text (rule 5)."""
         for segment in segments:
             if self._bare is not None and isinstance(segment, str):
                 text = self._space + segment

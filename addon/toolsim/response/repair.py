@@ -171,7 +171,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _clean(inner: str, codes: dict[str, None]) -> str:
-    # Escapes are replaced first. A backslash directly before a raw newline is no escape, but stands for itself.
+    # Escapes are replaced first. A backslash directly before a raw newline is not an escape.
     escaped = _ESCAPE.sub(_escape, inner)
     if escaped != inner:
         codes[BAD_ESCAPE] = None

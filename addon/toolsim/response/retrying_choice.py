@@ -231,7 +231,7 @@ class RetryingAnswer(Answer):
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:
         """Return ``events``, followed by the error for a retry, if a choice has a fault. Otherwise, return [].
 
-        The runner of the rounds replaces the error with other events before the client receives them.
+        The client never receives this error, because other events replace it.
         """
         choice = next(
             (each for each in self._choices.values() if isinstance(each, RetryingChoice) and each.fault), None

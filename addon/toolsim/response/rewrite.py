@@ -67,7 +67,7 @@ _IN_WORDS = frozenset({SECOND_OPINION})
 
 
 class ResponseRewriter:
-    """Rewrites one successful (2xx) response of a backend. No content of a response makes it raise an exception.
+    """Rewrites one successful (2xx) response of a backend. Invalid content never raises an exception.
 
     ``content_type``: the Content-Type header of the backend's response. Unless it is an event stream, the response is
     read as one JSON object when it is complete. ``writer``: writes the client's answer; a new writer by default.
@@ -233,7 +233,7 @@ class ResponseRewriter:
     # -- from the backend's bytes to events for the client
 
     def events(self, data: bytes) -> Iterator[list[ClientEvent]]:
-        """Yield the events that the client receives for ``data``, in the same steps as ``steps``."""
+        """Convert the backend's ``data`` to events for the client. Yields one list per step (see ``steps``)."""
         if data and self._stream is None:
             self._body.append(data)
             return

@@ -99,7 +99,7 @@ class BrokenCall:
 
     raw: str
     refused: Rejected | Violation | None
-    """The verdict with the error, or None if the answer is ordinary text."""
+    """The verdict on the broken call or on the mismatch, or None if the answer is ordinary text."""
 
 
 class BlockState(Protocol):
@@ -123,8 +123,8 @@ class Parser(BlockState, Protocol):
         """Read the next chunk of text, and return the segments that are now complete."""
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back in case the answer contains only text. Called when anything other
-        than text arrives.
+        """Return the segments that were held back because the answer might contain only text. Called when anything
+        other than text arrives.
         """
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
@@ -155,7 +155,7 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back in case the answer contains only text. By default, there are none."""
+        """Return the segments that were held back because the answer might contain only text: by default, none."""
         return []
 
 
@@ -164,7 +164,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
 
     def __init__(self, inner: Inner) -> None:
         super().__init__(inner, [])
-        self._is_over = False  # Whether holding back has ended, so that all further segments are returned immediately.
+        self._is_over = False  # Whether all further segments are returned immediately.
 
     def feed(self, text: str) -> Sequence[Segment]:
         """Read the next chunk of text, and return the segments that are now complete."""
@@ -172,8 +172,8 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back in case the answer contains only text. Called when anything other
-        than text arrives.
+        """Return the segments that were held back because the answer might contain only text. Called when anything
+        other than text arrives.
         """
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)

@@ -126,7 +126,7 @@ class Sentinel:
     15. ``keeps_unread``: see rule 13. ``count_lost``: called for each lost call (rule 12).
     """
 
-    # CPython accesses attributes more slowly if an instance has more than 30 of them in its ``__dict__``.
+    # Slots are faster here: CPython accesses attributes more slowly if a ``__dict__`` has more than 30 of them.
     __slots__ = (
         "_closing",
         "_codes",
@@ -479,8 +479,10 @@ class Sentinel:
                 self._stash(pos)
 
     def _read_misspelled(self, pos: int) -> tuple[Stop, int]:
-        """Look for a misspelled closing tag after complete JSON (rule 15). Return the reason why the body ends, or why
-        more text is needed, and the end of the tag.
+        """Look for a misspelled or missing closing tag after complete JSON (rule 15).
+
+        Return "closed" and the end of the block, "more" and ``pos`` if more text is needed, or "slip" and ``pos`` if
+        the JSON does not end here.
         """
         text, spellings = self._text, spellings_of(self._closing)
         if self._tags.opening.match(text, pos):
@@ -770,7 +772,7 @@ class LostCalls:
     def __init__(self, count: Callable[[], None]) -> None:
         self.count = count
         self._closing = ""  # The closing tag that is searched for, or "" if no search is in progress.
-        self._tail = ""  # The end of the searched text, which may be the beginning of the closing tag.
+        self._tail = ""  # The last characters of the searched text, which may begin the closing tag.
         self._left = 0  # Number of characters that still have to be searched.
 
     @property

@@ -1,8 +1,8 @@
 """Judges structured calls from the backend, and items that represent calls to tools that the client itself runs.
 
 1. Structured calls are judged by the table in ``judge``. Before this, markup that the server has left in the arguments
-   is removed. If a call is not passed on, the client receives a description of the call as text. Otherwise, the answer
-   might be empty.
+   is removed. If a call is not passed on, the client receives a description of the call as text, because the answer
+   might otherwise be empty.
 2. Some tools that the client itself runs have their own types in the API: a shell, a patch, a search, a computer. A
    backend calls such a tool with an item of a special type, which is passed on unchanged. If the tool is not offered,
    the client must not receive the item, so the item is judged like any other structured call.

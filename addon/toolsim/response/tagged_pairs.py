@@ -82,8 +82,8 @@ _ATTRIBUTES = r"(?:[ \t]{1,4}[\w:-]{1,32}=[^<>\n]{0,64})?"
 
 
 class _Values:
-    """Finds the end of each value in one call form. All parameters are regular expressions (see the module for the
-    terms).
+    """Finds the end of each value in one call form. All parameters are regular expressions. The module docstring
+    explains the terms.
 
     ``opener``: matches an opener. ``mark``: matches half of an opener, or any other marker of the form. ``nested``:
     matches an opener inside a value. Together with its closer, it is data. ``close``: matches a closer. ``last``:
@@ -165,7 +165,7 @@ def _wrong_closer(value: str) -> re.Match[str] | None:
 def _on_lines(value: str) -> str:
     """Add a missing newline at the end of a value that begins with a newline. The caller later strips both newlines.
 
-    A bracket before or after these newlines is the remains of a marker, and is removed.
+    A ``>`` before the first newline and a ``<`` after the last newline are the remains of markers, and are removed.
     """
     value = value[1:] if value.startswith(">\n") else value
     if value.startswith(("\n", "\r\n")) and not value.endswith("\n"):
@@ -177,7 +177,7 @@ def pairs_reader(
     head: str, opener: str, mark: str, close: str, end: str, *, on_lines: bool = False
 ) -> Callable[[str], list[ParsedCall]]:
     """Return a reader for a call form with pairs. The parameters are regular expressions for the markers (see the
-    module).
+    module docstring).
 
     ``head``: matches the head of a call. Its only group is the name. ``opener``: matches an opener. The group that
     matches is the key. ``mark``: matches half of an opener. ``on_lines``: whether the models write each value on

@@ -72,7 +72,7 @@ class Tags:
     ours: frozenset[str]
     """toolsim's own opening tags."""
     ours_end: str
-    """The closing tag of toolsim's configured tag."""
+    """toolsim's own closing tag, with the configured name."""
     tails: tuple[str, ...]
     """Surplus closing tags and end-of-turn tokens that models write after a block."""
     misspelled: Spellings

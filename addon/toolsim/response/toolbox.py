@@ -83,7 +83,7 @@ class Toolbox:
         return None if tool is None else tuple(tool.declared)
 
     def __getitem__(self, name: str) -> Tool:
-        """Return the offered tool that the model knows as ``name``."""
+        """Return the offered tool that the model knows as ``name``. Raises KeyError if there is no such tool."""
         return self._tools[name]
 
     def written(self, name: str | None) -> Lookup:

@@ -57,7 +57,7 @@ _MAX_VALUES = 1_000
 
 
 def correct_types(given: Json, schema: Validator, checker: SchemaChecker) -> Json | None:
-    """Return the arguments with the types from the schema, or None if they still do not conform."""
+    """Return the arguments with the types from the schema, or None if they already conform or cannot be corrected."""
     corrected = _Correction(checker).value(given, [schema], 0)
     return None if corrected is given else corrected
 
@@ -214,8 +214,8 @@ class ElementTypes:
     def _text(self, text: str, schema: Validator | None) -> Json:
         """Convert the text of an element to a value that conforms to the schema.
 
-        If this is impossible, return the string or, if the schema does not allow strings, the JSON value. The mismatch
-        in the report then fits the type in the schema.
+        If this is impossible, return the string or, if the schema does not allow strings, the JSON value, whose
+        mismatch is more specific.
         """
         string, bare = _as_string(text), text.strip()
         if schema is None:
