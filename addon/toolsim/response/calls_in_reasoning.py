@@ -99,8 +99,8 @@ class LastCalls:
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Read text that follows the held-back blocks. If it is visible, return the blocks as text, followed by this
-        text.
+        """Read text that follows the held-back blocks. If the text is visible, return the blocks as text,
+        followed by this text.
 
         ``is_text``: False for the closing marker of the reasoning, which is held back like whitespace.
         """

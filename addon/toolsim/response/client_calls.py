@@ -149,7 +149,7 @@ class Preview:
         return self._state()
 
     def _string(self) -> str:
-        """Decode the part that has arrived so far of the JSON string that contains the arguments."""
+        """Decode the received part of the JSON string that contains the arguments."""
         match = _STRING(self._rest)
         assert match is not None
         end = match.end()
@@ -171,7 +171,7 @@ class Preview:
         return text
 
     def _object(self) -> str:
-        """Return the part that has arrived so far of the object that contains the arguments, up to its last brace."""
+        """Return the received part of the object that contains the arguments, up to its last brace."""
         self.tool = self._candidate
         text, at = self._rest, 0
         while at < len(text):

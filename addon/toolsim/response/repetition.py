@@ -17,8 +17,8 @@ they arrive, so they are not handled here; options limit their number (``tool_bl
 from __future__ import annotations
 
 CUT = 3
-"""Minimum number of equal calls if a list was cut off. A model may intend so few equal calls, but the cut shows that
-they are a loop.
+"""Minimum number of equal calls if a list was cut off. In a list that ends normally, so few equal calls can be
+intended.
 """
 
 ENDLESS = 32

@@ -37,7 +37,7 @@ SECOND_OPINION = "SECOND_OPINION"
 CALL_FAULTS = frozenset(
     {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
 )
-"""The faults that concern a call."""
+"""The codes of faults that are about a call, including a missing call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 # Possible first characters of a call to an undeclared tool, or of a list or fence with such calls.
 _CALL_STARTS = ("{", "[", "`", "<")
-# The faults whose retries do not affect how calls are emitted. Calls need not be held back because of these faults.
+# Faults for which calls need not be held back, because a retry does not affect how calls are emitted.
 _IN_WORDS = frozenset({SECOND_OPINION})
 
 
