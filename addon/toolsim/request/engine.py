@@ -107,8 +107,8 @@ def engine_fields(engine: str, model: str) -> dict[str, Any]:
 def is_refusal(attempt: Feature, status: int, message: str) -> bool:
     """Return whether a backend's error means that the backend does not support the attempted feature.
 
-    The feature was used in the request, so it is sufficient that the error names the feature. Statuses about the key,
-    timeouts or the server's load are excluded.
+    The feature was used in the request, so it is sufficient that the error names the feature. Statuses with other
+    causes, such as an invalid key or a timeout, are excluded.
     """
     return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
 

@@ -182,7 +182,7 @@ class Statement:
     """The Python code around the calls in a code fence, such as ``print(…)``.
 
     ``is_open``: whether a ``print(`` has not been closed yet. ``is_python``: whether the language of the fence is one
-    of ``PYTHON``. Fences in these languages rarely contain calls.
+    of ``PYTHON``.
     """
 
     def __init__(self, *, is_python: bool = False) -> None:

@@ -60,8 +60,7 @@ MAX_WAITING = 64
 _HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
 _PLAIN_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
 # Maximum length of the text before a call's arguments, in characters: the name and the keys. Names have at most 128
-# characters, so a longer text does not belong to a call. The text is read again with each delta, so its length must be
-# bounded. The limit also applies to whitespace at the beginning of arguments in a string.
+# characters, so a longer text does not belong to a call. The text is read again with each delta, so it must be short.
 _MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
@@ -82,7 +81,7 @@ class Preview:
 
         header ─▶ string ─▶ end         arguments as a JSON string: decoded, never in the middle of an escape
            │
-           └────▶ object ─▶ end         arguments as an object: its own source, up to its last brace
+           └────▶ object ─▶ end         arguments as an object: as the model wrote it, up to its last brace
 
     ``repair``: whether other spellings of the keys are accepted.
 

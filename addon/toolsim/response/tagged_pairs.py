@@ -56,7 +56,6 @@ JSON object.
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
 """Maximum number of values without a closing marker in one call. Each of them requires a scan of the rest of the call.
-Models rarely omit more closing markers.
 """
 
 # Text after a closing marker that shows that the marker is data (rule 2), because values do not begin with such text.
