@@ -156,7 +156,7 @@ class RoundPlanner:
         """Return the round that retries after an error in the answer, or None if the limits do not allow another round.
 
         ``called`` is true if the client has received calls. ``seconds`` is the time since the first round started, and
-        ``size`` is the length of the emitted text.
+        ``size`` is the size of the emitted text in bytes.
         """
         if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None
@@ -220,7 +220,7 @@ class RoundPlanner:
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
         """Return the round after calls that toolsim has run, or None if the limits do not allow another round.
 
-        The last round offers no tools.
+        The last round that the limits allow offers no tools.
         """
         bounds, number = self._bounds, self._number + 1
         if number > bounds.rounds:

@@ -31,7 +31,7 @@ from toolsim.wire.json_codec import parse_object
 TOKEN = "toolsim-rounds"
 """The header that identifies a job to the runner's server.
 
-Tokens cannot be guessed, and each is valid for one request.
+Its value is a token that cannot be guessed and is valid for one request.
 """
 
 Stream = Callable[[], AsyncGenerator[bytes]]

@@ -112,7 +112,7 @@ class TokenCountEndpoint:
     path_suffix: str
     """Suffix to append to the path of a normal request, to get the path of the endpoint that counts its tokens."""
     fields: frozenset[str]
-    """Fields of a normal request that the endpoint accepts. Strict servers reject all other fields."""
+    """Fields of a normal request to send to the token-counting endpoint. Strict servers reject all other fields."""
     engines: tuple[Engine, ...] = ()
     """Engines for which tokens are counted at this endpoint even if normal requests use another API. These engines
     count with the model's own tokenizer.

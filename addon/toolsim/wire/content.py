@@ -142,7 +142,7 @@ def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
 
 
 def translate_parts(parts: tuple[Part, ...], to: ApiName | None, notes: list[str]) -> tuple[Part, ...]:
-    """Return ``parts`` for a backend of the API ``to``. The arguments are as in ``with_parts_for``."""
+    """Return ``parts`` for a backend of the API ``to``. See ``with_parts_for`` for details."""
     if all(not isinstance(part, Raw) or part.api_name == to for part in parts):
         return parts
     translated: list[Part] = []

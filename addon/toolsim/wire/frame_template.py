@@ -94,8 +94,8 @@ class Template:
     """A function that checks the words of several frames at once, joined by commas."""
 
     def with_text(self, text: str) -> ServerSentEvent:
-        """Return the parsed event of a frame with this text. The same object is returned for all frames (rule 3 in the
-        module docstring).
+        """Return the parsed event of a frame with the given text. The same object is returned for all frames (rule 3 in
+        the module docstring).
         """
         self.place[self.key] = text
         return self.event
@@ -115,7 +115,7 @@ class Template:
             texts = [text for _, _, text in cut]
         if self.tail:
             cut = [hole.partition(self.tail) for hole in texts]
-            # If the tail is missing, "?" takes the place of the word. "?" is never a valid word, so None is returned.
+            # If the tail is missing, "?", which is never a valid word, makes this check fail.
             if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
                 return None
             texts = [text for text, _, _ in cut]
@@ -274,7 +274,7 @@ class RepeatReader:
                     # The frame might have started a call or a message, so the reader might interpret the next frame
                     # differently.
                     self._alike.clear()
-                    if events:  # The events might refer to the document. Its text is about to be replaced.
+                    if events:  # The events might refer to the template's document, whose text will be replaced.
                         events = deepcopy(events)
             read += events
         return read

@@ -49,7 +49,7 @@ class ServedCall(Protocol):
 
     @property
     def arguments(self) -> str:
-        """The arguments as JSON, as written by the model."""
+        """The arguments of the call, as JSON text written by the model."""
 
     def begin(self) -> list[ClientEvent]:
         """Return the events that announce the call."""
@@ -119,7 +119,7 @@ class HostedItems:
     ) -> dict[str, Any]:
         """Return a request whose MCP tools and searches are replaced with ``functions``.
 
-        The arguments are as in ``mcp_items.as_functions``.
+        See ``mcp_items.as_functions`` for the parameters.
         """
         return without_searches(mcp_items.as_functions(body, functions, model_name, is_ours, decided), functions)
 
@@ -132,7 +132,7 @@ class HostedItems:
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        """Return a ``tool_choice`` that names functions instead of MCP tools and searches.
+        """Return ``value``, a ``tool_choice``, with functions in place of MCP tools and searches.
 
         ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names.
         ``searches`` contains the names of the functions that represent searches, by type of search. Raises BadRequest

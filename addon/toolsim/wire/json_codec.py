@@ -77,8 +77,8 @@ def parse_object(
 ) -> dict[str, Any] | None:
     """Return ``data`` as a JSON object, or None if it is not an object, too deep, or not representable in Python.
 
-    Never raises an exception. The other arguments are as in ``json.loads``. If one of them raises ValueError, None is
-    returned.
+    Never raises an exception. The other arguments are passed to ``json.loads``; if one of them raises ValueError, the
+    result is None.
     """
     try:
         value = load(data, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
@@ -119,9 +119,7 @@ class RawJson(float):
 
 
 def as_read(text: str) -> int | float:
-    """Parse a number in JSON. The result is a ``RawJson`` if Python would write it with other digits than the original
-    text.
-    """
+    """Parse a number in JSON. The result is a ``RawJson`` if Python would write it differently."""
     try:
         number: int | float = int(text)
     except ValueError:  # Either it is a decimal number, or it has more digits than Python's limit for integers.

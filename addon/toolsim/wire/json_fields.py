@@ -64,7 +64,7 @@ def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str =
 def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T | None:
     """Return ``fields[key]``, or None if it is absent or null. Raises BadRequest if it has a different JSON type.
 
-    ``owner`` is the path of the object, as in ``required``.
+    See ``required`` for ``owner``.
     """
     value = fields.get(key)
     return value if value is None or type(value) is kind else expect(value, kind, _path(owner, key))

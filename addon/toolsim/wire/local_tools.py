@@ -30,7 +30,7 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type of local tool."""
+    """A type of tool that the client runs without declaring a schema, such as ``shell``."""
 
     kind: ToolKind
     description: str

@@ -227,7 +227,7 @@ def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
 
 
 def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
-    """Return a ``tool_choice`` that names functions instead of MCP tools.
+    """Return ``value``, a ``tool_choice``, with functions in place of MCP tools.
 
     ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names. Raises
     BadRequest if ``value`` names an MCP tool that is not in this mapping.

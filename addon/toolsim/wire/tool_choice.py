@@ -23,8 +23,8 @@ from toolsim.wire.local_tools import LOCAL_TOOLS
 from toolsim.wire.tools import model_name
 
 type _Index = dict[str, set[str]]
-"""Maps each name that a choice can contain (the model's or the client's name for a tool) to the model names of the
-declared tools that it refers to.
+"""Maps each name that a tool choice can contain, whether the model's or the client's, to the model names of the
+declared tools with that name.
 """
 
 
@@ -60,7 +60,7 @@ def read_choice(
 
 
 def hosted_fields(request: ClientRequest) -> dict[str, Any]:
-    """Return the fields about backend-run tools for the body of a request to the backend.
+    """Return the fields of a backend request that declare the tools that the backend runs.
 
     If the client declares no tools of its own, its tool choice is kept unchanged.
     """
@@ -72,7 +72,7 @@ def hosted_fields(request: ClientRequest) -> dict[str, Any]:
 
 
 def hosted_choice(value: object, names: Collection[str]) -> Any:
-    """Return the part of a ``tool_choice`` that concerns tools that the backend runs, or None if there is no such part.
+    """Return the part of a ``tool_choice`` that applies to tools run by the backend, or None if there is no such part.
 
     ``names`` contains the names of the client's own tools.
     """

@@ -19,8 +19,8 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, mapping, mappings, missing, optional, required, string, wrong_type
 from toolsim.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 
-# Fields of a body that concern the client's tools. They are not forwarded, because the model receives the manifest
-# instead.
+# Fields of a request body that declare or select the client's tools. They are not forwarded, because the model receives
+# the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
 # OpenAI's rule does not allow dots, but names like ``files.read`` are common with other providers.
@@ -78,7 +78,7 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """All tool declarations of a body. The key for the cache is the JSON of the declarations."""
+    """A request body with its cache key: the JSON of all its tool declarations."""
 
     key: str
     body: dict[str, Any] = field(compare=False)
@@ -113,8 +113,8 @@ def schema_param(request: ClientRequest, name: str) -> str:
 
 
 def echo_tools(declared: object) -> list[Any]:
-    """Return the ``tools`` of a Response object. Functions are flat and have all keys. Other tools are as sent, but
-    without secrets.
+    """Return the ``tools`` of a Response object. Functions are flat, with null for missing fields. Other tools are as
+    sent, but without secrets.
     """
     return [_echo_tool(tool) for tool in array(declared)]
 

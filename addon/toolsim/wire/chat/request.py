@@ -30,8 +30,8 @@ from toolsim.wire.json_fields import array, expect, json_text, mapping, mappings
 from toolsim.wire.tool_choice import hosted_fields, read_choice
 from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
 
-# Fields that concern the conversation, or the form, length and sampling of its answer. All other fields are settings of
-# the model, and have different names on different servers.
+# Fields for the conversation, or for the form, length and sampling of its answer. All other fields are settings of the
+# model, and have different names on different servers.
 _ANSWER_FIELDS = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}

@@ -155,7 +155,7 @@ def _schema(fields: str, choice: str = "", values: tuple[str, ...] = ()) -> dict
     """Return the schema of an object with the properties in ``fields``, such as "path:str view_range?:range". A "?"
     marks an optional property.
 
-    If ``choice`` is given, it is the name of an additional required property with one of the ``values``.
+    If ``choice`` is not "", the object also has a required property of this name, which takes one of the ``values``.
     """
     properties: dict[str, Any] = {choice: {"type": "string", "enum": list(values)}} if choice else {}
     required = [choice] if choice else []

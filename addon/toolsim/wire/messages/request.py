@@ -17,7 +17,7 @@ from toolsim.wire.messages.to_chat import SAME, chat_request
 from toolsim.wire.tools import read_tools
 
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
-# Fields that concern the conversation and its tools. All other fields are settings of the model.
+# Fields for the conversation and its tools. All other fields are settings of the model.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
 # Fields that control the form and length of a single answer. If toolsim asks the model a question of its own about the
 # conversation, it does not copy these fields.
@@ -27,7 +27,7 @@ _SETTINGS_ELSEWHERE = frozenset(
     {"functions", "parallel_tool_calls", "max_completion_tokens", "max_output_tokens", "response_format", "stop"}
 )
 OWN_FIELDS = _ANSWER_FIELDS | {"metadata", "output_config", "context_management", "mcp_servers", "container"}
-"""Fields of the Messages API that do not concern the conversation."""
+"""Settings that are kept when a request is converted to the Messages API."""
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
 
 # Fields of chat completions that are translated, or that have no meaning in the Messages API.

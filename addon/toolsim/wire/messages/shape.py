@@ -29,7 +29,7 @@ _KEY, _VERSION, _BETAS = "x-api-key", "anthropic-version", "anthropic-beta"
 _OWN = (_KEY, _VERSION, _BETAS, "anthropic-dangerous-direct-browser-access")
 _CURRENT = "2023-06-01"
 _ANTHROPICS, _LOGIN = "sk-ant-", "sk-ant-oat"
-# Names of beta features are short, but a client can send any text.
+# Limits for the log, because a client can send any text as the name of a beta feature.
 _MAX_BETAS, _MAX_NAME = 20, 60
 
 _TYPES: Mapping[int, str] = {
@@ -87,7 +87,7 @@ def error_answer(status: int, body: bytes) -> bytes:
 
 
 THREAD_NOT_FOUND = "thread_not_found"
-"""Error code for a request that continues a thread. toolsim does not store threads."""
+"""Error code for a request that continues a thread, which is an error because toolsim does not store threads."""
 
 
 def error_body(error: ApiError) -> dict[str, Any]:

@@ -107,9 +107,7 @@ class ToolChanges:
         return {"type": "additional_tools", "role": "developer", "tools": tools, "removed": [] if tools else [name]}
 
     def load(self, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the messages that declare the deferred tools that a tool output loads (rule 5 in the module
-        docstring).
-        """
+        """Yield messages that declare the deferred tools loaded by a tool output (rule 5 in the module docstring)."""
         for part in mappings(block.get("content")):
             name = string(part.get("tool_name"))
             sent = self._declared.get(name, {})

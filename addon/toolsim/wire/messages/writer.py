@@ -68,7 +68,7 @@ _REASONS: Mapping[EndReason, str] = {
 
 Kind = Literal["", "text", "thinking", "redacted_thinking", "tool_use"]
 
-# Parts of a delta's frame before and after its text, by the kind of the open block.
+# The beginning and end of a delta, which enclose its text, by the kind of the open block.
 _DELTAS: Mapping[Kind, tuple[str, str]] = {
     "text": ('{"type":"text_delta","text":', "}}"),
     "thinking": ('{"type":"thinking_delta","thinking":', "}}"),

@@ -32,13 +32,13 @@ class EventStream:
         self._delta_head = self._delta_tail = ""
 
     def emit(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Add the frame of an event. ``more`` is as in ``head_of``."""
+        """Add the frame of an event. See ``head_of`` for ``more``."""
         if self.is_on:
             self._frames.append(f"{head_of(event, fields, more)}{self._number}}}\n\n".encode())
             self._number += 1
 
     def start_deltas(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Set the event type and the constant fields of the deltas that follow. ``more`` is as in ``head_of``."""
+        """Set the event type and the constant fields of the deltas that follow. See ``head_of`` for ``more``."""
         self._delta_head = f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":'
         self._delta_tail = f'{more},"sequence_number":'
 

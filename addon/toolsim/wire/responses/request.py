@@ -53,7 +53,7 @@ ANSWER_FIELDS = frozenset(
     | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
     | {"top_p", "top_logprobs", "metadata"}
 )
-"""Fields that concern the conversation, or the form, length and sampling of its answer."""
+"""Fields for the conversation, or for the form, length and sampling of its answer."""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
@@ -119,7 +119,9 @@ def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _stored_history(body: Mapping[str, Any]) -> str | None:
-    """Return the ID of the answer that a request continues, "" for a conversation, or None for a complete request."""
+    """Return the ID of the answer that a request continues, "" if it continues a conversation, or None if it continues
+    nothing.
+    """
     previous = body.get("previous_response_id")
     if previous is not None:
         return string(previous)
