@@ -112,7 +112,7 @@ class HostedItem:
 class Declaration:
     """Tools that the client declares within a conversation, in addition to the tools declared at the start.
 
-    ``removed`` contains the names of tools that are no longer available after the declaration.
+    ``removed`` are the names of tools that are no longer available after the declaration.
     """
 
     tools: tuple[Tool, ...] = ()

@@ -259,7 +259,7 @@ class CallDelta:
 class CallEnded:
     """The end of the announced call. ``status`` is ``incomplete`` if the call broke off after the announcement.
 
-    ``repairs`` contains the codes of the repairs that made the block a valid call.
+    ``repairs`` are the codes of the repairs that made the block a valid call.
     """
 
     status: ItemStatus = "completed"
@@ -286,8 +286,7 @@ FIRST_KEEPALIVE_FACTOR = 1.4
 """The delay before the first keep-alive, as a multiple of the keep-alive interval.
 
 The first keep-alive is sent later than the others, because the HTTP status can no longer change once a keep-alive has
-been sent. For example, an interval of 10 s results in a delay of 14 s. The timer can be up to 2 s late, so a client
-waits at most 16 s.
+been sent. With an interval of 10 s, the delay is 14 s, or up to 16 s because the timer can be late.
 """
 
 

@@ -8,7 +8,7 @@ logger = logging.getLogger(__name__)
 
 
 class Failures:
-    """Counts the failures of a process. ``count`` is the value of the metric ``internal_errors_total``."""
+    """Counts the failures of a process. ``count`` is exported as the metric ``internal_errors_total``."""
 
     def __init__(self) -> None:
         self.count = 0

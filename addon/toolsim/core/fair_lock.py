@@ -1,7 +1,7 @@
 """A fair lock: one caller holds it at a time, and the owners of the callers take turns.
 
 One owner can make dozens of concurrent calls. These calls get the lock in order, but a call of another owner waits for
-at most one of them. Only the standard library passes the lock on, so that an exception cannot leave it taken.
+at most one of them. Only standard library code releases the lock, so that no exception can leave it locked.
 """
 
 from __future__ import annotations

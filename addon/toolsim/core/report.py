@@ -185,7 +185,9 @@ class Report:
     """Whether the client's answer is incomplete because a call was dropped or the end of the answer is missing."""
     mode: str = "openai-json"
     stop_after_tools_mode: str = "off"
-    """The condition that ends the turn: the value of ``toolsim_stop_after_tools``, or "off"."""
+    """When the turn ends after calls: "first" (after the first call), "burst" (at the first text after calls), or
+    "off".
+    """
     finish: str | None = None
     error: str | None = None
     rounds: int = 0
@@ -252,10 +254,8 @@ class Report:
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:
-        """Return the content of the report's one-line summary: all non-empty fields of the report except the blocks,
-        whether the answer has calls, and the number of calls.
-
-        The blocks are omitted because only the content views need them, and because other fields summarize them.
+        """Return the fields of the report's one-line summary: whether the answer has calls, their number, and all
+        non-empty fields of the report except ``blocks``, which only the content views need.
         """
         fields = {key: value for key in _FIELDS if (value := getattr(self, key)) and key != "blocks"}
         for key, value in fields.items():

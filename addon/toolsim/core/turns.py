@@ -6,7 +6,7 @@ arrived, so next to a client with 16 streams, each of the dozen steps of a small
 1. A piece of work waits for its turn before it starts. ``STEPS`` iterations later, the next piece of work has its turn.
 2. The owners of the work take turns, regardless of how many streams each of them has.
 3. An owner that has been alone for ``ALONE_SECONDS`` does not wait, since the additional iterations cost time.
-4. Only the standard library ends a turn, so that an exception cannot make all other streams wait forever.
+4. Only standard library code ends a turn, so that no exception can make all other streams wait forever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from toolsim.core.fair_lock import FairLock
 STEPS = 8
 """The number of iterations of the event loop between two turns."""
 ALONE_SECONDS = 600.0
-"""Seconds since the last change of owners after which the last owner counts as alone. Few answers take longer."""
+"""Time, in seconds, without a request from another owner after which an owner counts as alone. Few answers take
+longer.
+"""
 
 
 class Turns:

@@ -75,7 +75,7 @@ class StreamHandler(RequestHandler):
         self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
 
     def refuse(self, error: ApiError) -> None:
-        """Answer with an error in the API's format."""
+        """Respond with an error in the API's format."""
         self.set_status(error.status)
         if error.retry_after is not None:
             self.set_header("Retry-After", str(error.retry_after))

@@ -122,7 +122,7 @@ def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -
 class RoundPlanner:
     """Plans the rounds of one answer to ``body``, a request in the format of ``api``.
 
-    ``hosted`` contains the names of the tools that toolsim runs. Once these tools have run, ``after_calls`` returns the
+    ``hosted`` are the names of the tools that toolsim runs. Once these tools have run, ``after_calls`` returns the
     round that shows their outputs to the model.
     """
 

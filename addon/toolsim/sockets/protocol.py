@@ -42,9 +42,9 @@ from toolsim.wire.responses.writer import ResponsesWriter
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 MAX_LANES = 32
-"""Maximum number of named lanes per connection, as at OpenAI."""
+"""Maximum number of named lanes per connection, the same as OpenAI's."""
 MAX_RUNNING = 16
-"""Maximum number of concurrent answers per connection, as at OpenAI."""
+"""Maximum number of concurrent answers per connection, the same as OpenAI's."""
 MAX_LANE_NAME = 256
 """Maximum length of a ``stream_id``, in characters. It is limited because each message of an answer contains it."""
 MAX_WAITING = 64

@@ -57,8 +57,8 @@ class SocketRequest:
         self._has_reader = True
         self._handler = FlowHandler(flow, ctx.options, "websocket", upgrade.owner, self._answered)
         forget = remember(flow, upgrade)
-        # From here on, only the standard library runs until the task has been created, and only the standard library
-        # handles the end of the task, because an exception would be lost.
+        # Only standard library code creates the task and handles its end, because an exception raised there would be
+        # lost.
         self._task = asyncio.create_task(self._handler.run())
         self._task.add_done_callback(self._parts.put_nowait)
         self._task.add_done_callback(forget)

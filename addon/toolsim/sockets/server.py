@@ -26,7 +26,7 @@ from toolsim.sockets.websocket import GOING_AWAY, INTERNAL_ERROR, POLICY, WebSoc
 PING_SECONDS = 30.0
 """Seconds between two pings. Pings are needed because proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""Timeout, in seconds, for a client's answer to pings. A busy client might not read for a while."""
+"""Timeout, in seconds, for a client's reply to a ping. It is long, because a busy client might not read for a while."""
 UNUSED_SECONDS = 3600.0
 """Timeout, in seconds, of a connection without a request. OpenAI uses the same timeout."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024

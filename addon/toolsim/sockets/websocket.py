@@ -44,7 +44,7 @@ READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
 """Timeout for receiving an upgrade request, in seconds. The request is relayed by this process itself."""
 CLOSE_SECONDS = 5.0
-"""Timeout, in seconds, for the client's answer to a close frame. After that, the connection is aborted."""
+"""Timeout, in seconds, for the client's reply to a close frame. After that, the connection is aborted."""
 DISCARD_SECONDS = 1.0
 """Seconds that the connection stays open after a violation, so that the client can read the close frame. Anything that
 the client sends during this time is discarded.
@@ -185,7 +185,7 @@ class WebSocket:
             self.violate(POLICY, "too many frames or messages")
 
     def _closed_by_client(self, event: CloseConnection) -> None:
-        """Answer the client's close frame, unless the frame is itself the answer to a close frame."""
+        """Reply to the client's close frame, unless that frame is itself a reply."""
         if self._protocol.state is ConnectionState.REMOTE_CLOSING:
             self.end = int(event.code), event.reason or ""
             self._write(event)
@@ -216,7 +216,7 @@ class WebSocket:
             self._write(Ping())
 
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame. The connection ends when the client answers, or after ``CLOSE_SECONDS``."""
+        """Send a close frame. The connection ends when the client replies, or after ``CLOSE_SECONDS``."""
         if self._is_closing:
             return
         self.end = code, reason

@@ -49,7 +49,7 @@ class Record:
 
     @property
     def size(self) -> int:
-        """The record's number of bytes, as counted toward the store's limits."""
+        """The size of the record in bytes, as counted toward the store's limits."""
         return len(self.value) + len(self.id) + len(self.parent) + sum(map(len, self.names))
 
 
@@ -79,9 +79,9 @@ class Store(Protocol):
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """Write all of the records or, after an error, none of them.
 
-        ``expected`` contains the required versions of existing records, by ID. The version 0 means that the record must
-        not exist. Raises ``Conflict`` if a record has a different version, and ``RecordTooLarge`` if the records exceed
-        the store's limits.
+        ``expected`` maps record IDs to the versions that the stored records must have. The version 0 means that the
+        record must not exist. Raises ``Conflict`` if a record has a different version, and ``RecordTooLarge`` if the
+        records exceed the store's limits.
         """
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:

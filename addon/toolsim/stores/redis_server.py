@@ -12,9 +12,9 @@ The keys consist of ``PREFIX`` and one of these names:
     share:records     a sorted set: partitions by the number of their records
     share:bytes       a sorted set: partitions by the sum of their sizes
 
-Nothing is retried automatically, because a write whose answer was lost might have succeeded. Connections that died
-while idle are reopened. The server must not evict keys by its own policy (``maxmemory-policy noeviction``, its
-default). Its configuration determines what data survives a restart (``appendonly yes``).
+Nothing is retried automatically, because a write whose reply was lost might have succeeded. Connections that died while
+idle are reopened. The server must not evict keys by its own policy (``maxmemory-policy noeviction``, its default). Its
+configuration determines what data survives a restart (``appendonly yes``).
 """
 
 from __future__ import annotations

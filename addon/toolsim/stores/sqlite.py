@@ -291,7 +291,7 @@ class SqliteStore:
         self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
-            with self._writing:  # Other threads have written to the WAL in the meantime.
+            with self._writing:  # Other threads may have written to the WAL during the first copy.
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:

@@ -35,9 +35,8 @@ class StoreUrl:
     is_required: bool = False
     """Whether the proxy reports that it is not ready while the store fails (``required=1``).
 
-    This setting is off by default, because most requests still work while a store fails: those to Chat Completions and
-    Messages, and all other turns that do not refer to stored answers. In addition, if several proxies share the store,
-    the setting takes all of them out of service at the same time.
+    Off by default, because most requests still work without the store, and because a failing store would take all
+    proxies that share it out of service.
     """
 
 

@@ -154,7 +154,7 @@ class Api(ABC):
     key_headers: tuple[str, ...] = ("authorization", "api-key")
     """Headers in which clients send their key, either as a bearer token or as the bare key."""
     own_key_header: str = "authorization"
-    """If a request contains keys in several headers, the key in this header determines the request's owner."""
+    """The header whose key determines the owner of a request that contains keys in several headers."""
     own_query: str = ""
     """Part of a client's query string, such as ``beta=true``, that is meaningless to a backend with another API, or ""
     if there is none.

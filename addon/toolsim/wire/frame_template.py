@@ -84,14 +84,14 @@ class Template:
     key: str
     head: bytes
     middle: str
-    """The constant part between the number and the text, or "" if the frame has no number."""
+    """The constant part of the frame between its number and its text, or "" if it has no number."""
     tail: str
-    """The constant part between the text and the word, or "" if the frame has no word."""
+    """The constant part of the frame between its text and its word, or "" if it has no word."""
     end: bytes
     between: str
     """``end`` followed by ``head``: the text between two frames that arrive together."""
     are_words: Callable[[str], object]
-    """A function that checks the words of several frames at once, joined by commas."""
+    """A function that checks the words of several frames, joined by commas, and returns None if any word is invalid."""
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the parsed event of a frame with the given text. The same object is returned for all frames (rule 3 in

@@ -135,8 +135,8 @@ class HostedItems:
         """Return ``value``, a ``tool_choice``, with functions in place of MCP tools and searches.
 
         ``names`` accepts a server's label, and returns a mapping from the server's tool names to function names.
-        ``searches`` contains the names of the functions that represent searches, by type of search. Raises BadRequest
-        if ``value`` names an MCP tool that is not offered.
+        ``searches`` maps each type of search to the name of the function that represents it. Raises BadRequest if
+        ``value`` names an MCP tool that is not offered.
         """
         if (kind := search_kind(mapping(value))) in searches:
             return {"type": "function", "name": searches[kind]}

@@ -176,8 +176,8 @@ def as_functions(
     """Return a request whose MCP tools are replaced with ``functions``, and its MCP items with function calls.
 
     ``model_name`` returns the model's name for a tool, given the server's label and the tool's own name. ``is_ours``
-    returns whether toolsim calls the server with this label. ``decided`` contains the outcome of each decision, by the
-    ID of its approval request.
+    returns whether toolsim calls the server with this label. ``decided`` maps the ID of each decided approval request
+    to the outcome of the decision.
     """
     kept = [
         tool

@@ -74,7 +74,7 @@ def hosted_fields(request: ClientRequest) -> dict[str, Any]:
 def hosted_choice(value: object, names: Collection[str]) -> Any:
     """Return the part of a ``tool_choice`` that applies to tools run by the backend, or None if there is no such part.
 
-    ``names`` contains the names of the client's own tools.
+    ``names`` are the names of the client's own tools.
     """
     match value:
         case "none":
@@ -90,7 +90,7 @@ def hosted_choice(value: object, names: Collection[str]) -> Any:
 def wanted_of_backend(value: object, names: Collection[str]) -> str:
     """Return the type of the hosted tool that a ``tool_choice`` requires, or "" if it does not require one.
 
-    ``names`` contains the names of the client's own tools. A choice that allows only hosted tools (``allowed_tools``)
+    ``names`` are the names of the client's own tools. A choice that allows only hosted tools (``allowed_tools``)
     requires the first of them.
     """
     if not isinstance(value, dict):

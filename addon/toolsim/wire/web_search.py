@@ -172,7 +172,7 @@ def _line(text: str) -> str:
 def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the citations of found pages in ``text``, as annotations of the Responses API.
 
-    ``titles`` contains the titles of the pages by address. A Markdown link is one citation.
+    ``titles`` maps the addresses of the pages to their titles. A Markdown link is one citation.
     """
     known = [url for url in titles if url in text]
     if not known:

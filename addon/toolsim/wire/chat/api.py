@@ -1,4 +1,4 @@
-"""The object that represents the chat completions API."""
+"""The implementation of ``Api`` for chat completions."""
 
 from __future__ import annotations
 

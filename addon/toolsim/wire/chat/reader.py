@@ -121,7 +121,7 @@ class ChatReader(Reader):
         self._opened = True
         return [
             Opened(
-                created_at=seconds(chunk.get("created")) or None,  # Azure's first chunk contains 0 (rule 5).
+                created_at=seconds(chunk.get("created")) or None,  # Azure's first chunk has ``created: 0`` (rule 5).
                 model=string(chunk.get("model")) or None,
                 system_fingerprint=string(chunk.get("system_fingerprint")) or None,
                 service_tier=string(chunk.get("service_tier")) or None,
@@ -137,7 +137,7 @@ class ChatReader(Reader):
         if events or delta.get("tool_calls") or delta.get("function_call"):
             choice.reason = ""  # The finish reason was sent too early, so ignore it (rule 15 in the module docstring).
         choice.reason = choice.reason or string(fields.get("finish_reason"))
-        if choice.reason == "error":  # OpenRouter and Mistral report errors this way (rule 8).
+        if choice.reason == "error":  # OpenRouter and Mistral use this finish reason for errors (rule 8).
             return [*events, *self._fail(read_error(fields.get("error")))]
         return events
 

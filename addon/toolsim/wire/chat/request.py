@@ -377,7 +377,7 @@ def _compose_from_responses(
     # The client's API always returns token counts, but chat completions does so only on request.
     if request.form.stream:
         body["stream_options"] = {"include_usage": True}
-    # The default is false, and some gateways reject the field, so it is sent only if it is true.
+    # ``store`` is false by default, and some gateways reject it, so it is sent only if it is true.
     if sent.get("store") is True:
         body["store"] = True
     if "max_output_tokens" in sent:

@@ -1,4 +1,4 @@
-"""The object that represents the Messages API."""
+"""The implementation of ``Api`` for the Messages API."""
 
 from __future__ import annotations
 

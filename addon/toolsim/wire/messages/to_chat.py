@@ -206,7 +206,7 @@ def split(
     """Split a message into chat messages according to the order of its blocks, and yield them (rule 2 in the module
     docstring).
 
-    ``changes`` contains the tools that an output in the message can load.
+    ``changes`` are the conversation's tools; a tool output in the message can load deferred tools.
     """
     thoughts, words, calls = list[Any](), list[Any](), list[Any]()
 

@@ -1,4 +1,4 @@
-"""The object that represents the Responses API."""
+"""The implementation of ``Api`` for the Responses API."""
 
 from __future__ import annotations
 

@@ -38,9 +38,8 @@ _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_k
 
 @lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
-    """Return the action that a path names, such as ``compact``, or None if it names none. The path can include a query.
-
-    The result is cached, because the path of each request is looked up twice, and there are few different paths.
+    """Return the action that a path names, such as ``compact``, or None if it names none. The path can include a
+    query.
     """
     plain = path.partition("?")[0].rstrip("/")
     if any(plain.endswith(api.path_marker + api.token_count.path_suffix) for api in APIS.values() if api.token_count):
@@ -49,7 +48,7 @@ def action_of(path: str) -> Action | None:
 
 
 def turn_path(path: str) -> str:
-    """Return the path of the turn to which the action at ``path`` refers."""
+    """Return the path of the turn to which the action at ``path`` applies."""
     plain, mark, query = path.partition("?")
     return plain.rstrip("/").rpartition("/")[0] + mark + query
 

@@ -234,7 +234,7 @@ def _compose_from_chat(
     if instructions:
         body["instructions"] = instructions
     body["input"] = [_write_message(message) for message in rest]
-    # Chat completions does not store answers by default, but the Responses API does. So the default is set explicitly.
+    # By default, the Responses API stores answers, but chat completions does not. So ``store`` is always set.
     body["store"] = sent.get("store") is True
     limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
     if limit is not None:

@@ -110,7 +110,8 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 
 
 def respond(call: ResourceCall, value: bytes | None) -> Response:
-    """Answer a resource request. ``value`` is the stored value, or None if nothing is stored under the ID.
+    """Return the response to a resource request. ``value`` is the stored value, or None if nothing is stored under the
+    ID.
 
     Raises BadRequest if the request is invalid or, with the status 404, if nothing is stored under the ID.
     """

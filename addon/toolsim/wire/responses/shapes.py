@@ -81,8 +81,7 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
 
 
 def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
-    """Return a final object as JSON. ``items`` contains the output items that have already been serialized, by output
-    index.
+    """Return a final object as JSON. ``items`` maps output indexes to the items that have already been serialized.
 
     A Response can have thousands of items, and serializing all of them again would block the event loop.
     """
