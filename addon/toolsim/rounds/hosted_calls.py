@@ -330,9 +330,9 @@ class HostedCalls:
     def policy(self) -> Policy:
         """The policy for the rounds.
 
-        The policy discards text that a model writes after a call. Such text is invented, because the model has not seen
-        the output. The tool lists are extended, because the operator's lists can contain either an MCP tool's own name
-        or the model's name for it.
+        It discards text that a model writes after a call, because the model has invented it without seeing the output.
+        The tool lists are extended, because the operator's lists can contain either an MCP tool's own name or the
+        model's name for it.
         """
         policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalog.masked)
         if policy.stop_after_tools == "auto" and self.tools:

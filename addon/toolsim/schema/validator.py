@@ -125,8 +125,8 @@ class Validator:
     """A compiled schema. ``check`` and ``examine`` check values. The other methods describe the schema, for values
     without types such as XML elements.
 
-    ``make``: returns jsonschema's validator. It is called on demand, because most tools are never called. ``atoms``:
-    the size of the schema's patterns, which determines the time to compile them.
+    ``make``: a function that returns jsonschema's validator, called on demand, because most tools are never called.
+    ``atoms``: the size of the schema's patterns, which determines the time to compile them.
     """
 
     __slots__ = ("_made", "_make", "atoms")

@@ -140,8 +140,8 @@ def open_store(place: str, bounds: StoreLimits) -> Store:
 def file_problem(path: Path) -> str:
     """Return why an existing file cannot be used as a store, or "" if it can.
 
-    A locked file is not a problem, because it can be used later. The file is opened only by SQLite, even to check its
-    first bytes. ``_make`` explains the reason.
+    A locked file is not a problem, because it can be used later. Only SQLite opens the file, even to check its first
+    bytes (see ``_make``).
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.0)) as base:

@@ -222,10 +222,9 @@ def local_tool(declared: Json) -> Tool:
 
 
 def is_item(arguments: str) -> bool:
-    """Return whether the item of a local tool's call can represent ``arguments``, a JSON object.
-
-    A function's arguments reach the client as the model's own text, but an item contains them as values. A number that
-    Python cannot read, or reads as infinite, cannot be written as a value.
+    """Return whether the item of a local tool's call can represent ``arguments``, a JSON object. It cannot represent a
+    number that Python cannot read, or reads as infinite, because the item contains the parsed values rather than the
+    model's own text.
     """
     return read_body(arguments.encode("utf-8", "surrogatepass")) is not None
 

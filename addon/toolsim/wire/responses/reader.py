@@ -405,11 +405,7 @@ class ResponsesReader(Reader):
         return [_TEXTS[str(key[0])](self._texts.end(key)) for key in self._texts.open_keys()]
 
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-        """Return the items of the final object by their index in the stream.
-
-        Some backends omit items from the final object, so an item's position in it is not its index. Instead, the nth
-        item of a type is assumed to be the nth item of this type in the stream.
-        """
+        """Return the items of the final object by their index in the stream (rule 4 in the module docstring)."""
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for index in sorted(self._kinds, reverse=True):
             by_kind[self._kinds[index]].append(index)

@@ -231,10 +231,10 @@ def not_found(references: References, missing: str) -> ApiError:
 
 
 def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
-    """Return a non-streamed answer, or the last frames of a stream, adapted to the result of storing the answer.
+    """Return a non-streamed answer, or the last frames of a stream, after an attempt to store the answer.
 
-    ``outcome`` specifies whether the answer was stored. If it is an error, the error replaces the end of a stream. The
-    body of a non-streamed answer is not changed, so the caller has to replace it.
+    ``outcome`` is whether the answer was stored. If it was not, ``store`` is set to false. If ``outcome`` is an error,
+    the error replaces the end of a stream, but the caller has to replace the body of a non-streamed answer.
     """
     if isinstance(outcome, ApiError):
         return as_failed(data, outcome)
