@@ -78,7 +78,7 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """A request body with its cache key: the JSON of all its tool declarations."""
+    """The parts of a request body that declare tools. ``key``, their JSON, is the cache key."""
 
     key: str
     body: dict[str, Any] = field(compare=False)
