@@ -279,8 +279,8 @@ class _Answering:
 
     @property
     def _is_withheld(self) -> bool:
-        """Whether the end of the round is withheld. This is the case while calls still have to be run, or the model
-        still has to be asked about them.
+        """Whether the end of the round is withheld, because calls still have to be run, or the model still has to be
+        asked about them.
         """
         has_work = self._hosted is not None and self._hosted.has_work
         return has_work or (self._opinion is not None and self._opinion.has_withheld)

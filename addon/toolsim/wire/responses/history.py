@@ -77,8 +77,8 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call to each tool, by the tool's name.
         self._last_call: dict[str, str] = {}
-        # Maps the ID of each call to a local tool (``wire/local_tools.py``) to the call's call_id. Also maps the kind
-        # of each local tool to the call_id of the latest call to it.
+        # Maps each local tool call's ID to its call_id, and the kind of each local tool (``wire/local_tools.py``) to
+        # the call_id of its latest call.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:

@@ -45,7 +45,7 @@ _TRANSLATED = frozenset(
     | {"stream_options", "n"}
 )
 
-# Fields for which a Response also contains the default values of members that the client did not send.
+# Fields that a Response repeats, with the API's defaults for the members that the client did not send.
 _COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
 ANSWER_FIELDS = frozenset(

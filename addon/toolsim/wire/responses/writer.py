@@ -94,7 +94,7 @@ class ResponsesWriter(Writer):
         # State for closing the open item: the kind of the item (or of its open content part), and the text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
-        # Encrypted parameters of the tool that the open function call uses.
+        # Encrypted parameters of the tool that is being called.
         self._encrypted: tuple[str, ...] = ()
         # Titles of the pages that a search has found, by address (rule 13 in the module docstring).
         self._pages: dict[str, str] = {}
