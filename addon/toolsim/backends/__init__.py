@@ -1,1 +1,1 @@
-"""Contains the built-in backends, which are models in this process, and their loopback HTTP server."""
+"""Contains the built-in backends, which need no separate server, and the loopback server that answers for them."""

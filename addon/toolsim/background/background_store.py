@@ -168,7 +168,7 @@ class BackgroundStore:
         raise StoreError(f"other requests kept changing the conversation {ending.conversation}")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
-        """End an answer with ``value``, even if another proxy is generating it.
+        """End an answer, even if another proxy is generating it. ``value`` is stored as the answer's record.
 
         Return False if the answer's state has changed since ``entry`` was read.
         """

@@ -35,7 +35,7 @@ class EventLog:
         return self._first + len(self._frames) - 1
 
     def add(self, written: Sequence[bytes]) -> None:
-        """Add the frames that a writer has returned to the log."""
+        """Append a writer's frames to the log."""
         frames = frames_of(written)
         self._frames += frames
         self._bytes += sum(map(len, frames))

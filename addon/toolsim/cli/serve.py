@@ -181,8 +181,6 @@ def check_free(host: str, port: int, remedy: str) -> None:
     """Raise UsageError if the address cannot be bound.
 
     ``remedy`` is the argument that selects another port, without the number, such as ``--port``.
-
-    If another program binds the port after this check, mitmproxy reports the problem.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -1,1 +1,1 @@
-"""Evaluates models with scenarios and benchmarks: through toolsim, with the server's tools, or in a plain prompt."""
+"""Evaluates models with scenarios and benchmarks, through toolsim, the server's tool support, or a plain prompt."""

@@ -3,7 +3,7 @@
 The package is meant to be run as a program. Importing it requires five workarounds:
 
 1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors, but
-   this module uses only code that needs three small packages. ``INSTALL`` therefore omits its declared dependencies.
+   the code that is used here needs only three small packages. ``INSTALL`` therefore omits all other dependencies.
 2. ``constants.model_config`` imports every vendor's SDK only to determine whether a model writes ``_`` for the dots in
    a function's name. A stub returns True, which is correct for all function-calling models.
 3. Its parsers for Java and JavaScript need an old tree_sitter without wheels for recent versions of Python. Only the
@@ -112,7 +112,7 @@ def load_answers(category: str) -> dict[str, Any]:
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions as tools for function-calling models: JSON schema types, and no dots in names."""
+    """Convert BFCL's function descriptions to tools, with JSON schema types and without dots in names."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,
@@ -182,7 +182,7 @@ def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
 def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
     """Return calls as lines of Python, which the simulated classes evaluate.
 
-    If the function is not in ``allowed``, or an argument's name is not an identifier, an unknown function is called.
+    A call to a function that is not in ``allowed``, or with an invalid argument name, becomes ``unknown_function()``.
     """
     names = set(allowed)
     return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
@@ -200,7 +200,7 @@ def _bounded(name: str, value: object) -> object:
 
 
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
-    """Evaluate lines of Python with the simulated classes, and return the outputs. ``run`` selects the instances."""
+    """Evaluate Python lines with the simulated classes, and return the outputs. Each ``run`` has separate instances."""
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
     )

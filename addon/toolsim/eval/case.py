@@ -55,7 +55,7 @@ MethodName = Literal["toolsim", "native", "prompt"]
 """The way in which a model receives tools: through the addon, as the server's own ``tools``, or only in a prompt."""
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
-"""The name of the method's field and flag in reports and command lines of toolsim 0.2."""
+"""The former name of ``method``, in reports and as a flag of toolsim 0.2."""
 
 
 @dataclass(frozen=True, slots=True)

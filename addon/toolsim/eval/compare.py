@@ -1,8 +1,8 @@
 """``toolsim eval compare A B``, which compares two reports case by case and tests the difference for significance.
 
 Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
-within a report. A field that is constant within each report can differ between them. ``--a`` and ``--b`` select runs by
-a field's value, to compare two methods or two values within one report::
+within a report. A field that is constant within each report can differ between the reports. ``--a`` and ``--b`` select
+runs by a field's value, to compare two methods or two values within one report::
 
     toolsim eval compare REPORT REPORT --a method=toolsim --b method=native
 """

@@ -47,7 +47,7 @@ _METAVARS = {boolean: "BOOL", positive: "N", whole: "N", number: "X", seconds: "
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env`` is the variable for its default, without the prefix. Only string flags have a ``metavar``."""
+    """One flag. ``env`` is the environment variable for its default, without the prefix. Only string flags have a ``metavar``."""
 
     name: str
     help: str
@@ -59,7 +59,7 @@ class Flag:
 
     @property
     def field(self) -> str:
-        """The name of the flag's attribute in the result of the parser."""
+        """The name of the flag's attribute in the parsed arguments."""
         return self.name.replace("-", "_")
 
 

@@ -2,8 +2,8 @@
 
 An evaluation of a model on a laptop takes hours, so a comparison is done in parts: one method today, another method
 tomorrow, an older version from a separate checkout. Within a suite and a model, a case counts only if every method has
-run it. A report's method can be renamed. This distinguishes the current version of toolsim from an older version, which
-was evaluated as if it were the server::
+run it. An older version of toolsim is evaluated as if it were the server. To distinguish it from the current version,
+its method is renamed::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
 """

@@ -1,7 +1,7 @@
 """Implements the ``prompt`` method: tools in a system message, and calls parsed with one regular expression.
 
 The method represents code from tutorials, which people would use without toolsim. It has the Hermes call form, one
-example of the syntax, no validation and no repair. The parser is simple. A call that it cannot parse remains text.
+example of the syntax, no validation and no repair. A call that the parser cannot parse remains text.
 """
 
 from __future__ import annotations

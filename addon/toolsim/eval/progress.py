@@ -12,7 +12,7 @@ from toolsim.eval.measure import Job
 
 
 class Progress:
-    """Displays the runs. ``verbosity``: 0 = a live line on a terminal, 1 = runs and turns, 2 = sizes, too."""
+    """Displays the runs. ``verbosity``: 0 = a live line on a terminal, 1 = runs and turns, 2 = also request sizes."""
 
     def __init__(self, total: int, verbosity: int, *, quiet: bool) -> None:
         self._verbosity = verbosity

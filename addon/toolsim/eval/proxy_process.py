@@ -69,7 +69,7 @@ class Proxies:
         return self._running[key]
 
     async def aclose(self) -> None:
-        """Stop all proxies, copy their recordings to the flows folder, if there is one, and remove temporary files."""
+        """Stop all proxies, copy their recordings to ``flows`` unless it is None, and remove temporary files."""
         await asyncio.gather(*(proxy.stop() for proxy in self._running.values()))
         if self._flows is not None:
             for number, proxy in enumerate(self._running.values()):

@@ -20,7 +20,7 @@ FILES: Mapping[str, str] = {"questions": "questions.json", "unseen": "unseen_que
 
 
 def cases(suite: str = "questions") -> Sequence[Case]:
-    """Return all questions of a suite of ``FILES``, in the order of the file."""
+    """Return all questions of a suite in ``FILES``, in file order."""
     document = data_file(FILES[suite])
     tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
     return [

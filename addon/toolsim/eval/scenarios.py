@@ -35,9 +35,9 @@ class Scenario:
     """One scenario. ``loop`` contains the LoopSettings that the scenario tests. Flags cannot change them.
 
     ``allowed`` are the tools that may run (None: the tools in the settings). ``offered`` are the tools that the model
-    sees (None: the allowed tools). ``context`` contains values for omitted arguments, ``options`` addon options, and
-    ``facts`` additional facts. ``strict`` declares state_patch as strict. ``answer_transform`` is applied to each
-    answer. If ``error`` is set, the run must end with this API error code.
+    sees (None: the allowed tools). ``context`` contains values for omitted arguments. ``options`` are addon options.
+    ``facts`` are added to the workspace's facts. ``strict`` declares state_patch as strict. ``answer_transform`` is
+    applied to each answer. If ``error`` is set, the run must end with this API error code.
     """
 
     id: str

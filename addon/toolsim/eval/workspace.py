@@ -1,7 +1,7 @@
 """Implements the small in-memory workspace on which the scenarios operate, and its tools.
 
 ``facts`` are authoritative: a model can propose a change, but only a person can confirm it. ``draft`` contains typed
-fields that the model can change. ``locks`` are paths that must not be changed. ``ui`` is optional.
+fields that the model can change. ``locks`` are paths that must not be changed.
 """
 
 from __future__ import annotations

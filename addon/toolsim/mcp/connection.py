@@ -2,7 +2,7 @@
 
 The connection is opened for the first request and kept open. If it fails, it is closed, and reopened later.
 
-    idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
+    idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle (with a pause after a failure)
                      └──failure──────────────────────▶
 
 1. The client of the ``mcp`` package is opened and closed in one separate task, because its resources can be released

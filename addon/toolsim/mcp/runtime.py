@@ -13,7 +13,7 @@ from toolsim.plugins import MCP
 
 
 class Caller(NamedTuple):
-    """The answer for which a request is sent to a server.
+    """The client and the answer for which a server receives a request.
 
     ``owner`` identifies the client by its key, and ``answer`` is the ID of the answer's flow.
     """

@@ -19,9 +19,9 @@ MCP.
    ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` adds messages, arguments and results, redacted like a
    recording.
 3. *Traces continue.* The spans continue the trace in the client's ``traceparent`` and ``tracestate`` headers. Each
-   request to a backend carries the context of its own span. So does each MCP tool call, in its ``_meta`` and in
-   headers. The same headers connect the spans within this process, because each round copies the headers of the
-   client's request.
+   request to a backend carries the context of its own span, as does each MCP tool call (in ``_meta`` and in headers).
+   The same headers connect the spans within this process, because each round copies the headers of the client's
+   request.
 4. *No waiting.* On the event loop, spans are only started and ended. Any longer work happens in the exporter's thread,
    which has a few seconds to finish when the proxy exits.
 """

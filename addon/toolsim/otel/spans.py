@@ -4,9 +4,9 @@
                                               ▲                │
                                               └── sent again ◀─┘ (a backend that rejected a feature)
 
-The exchange with a client has a SERVER span. A round has no SERVER span, because the headers of its request identify
-the client's span as the parent. An exchange has no CLIENT span if it sends no request to a backend itself, for example
-if its answer is generated in rounds.
+The exchange with a client has a SERVER span. A round has no SERVER span. Its CLIENT span is a child of the client's
+SERVER span, which the headers of the round's request identify. An exchange has no CLIENT span if it sends no request to
+a backend itself, for example if its answer is generated in rounds.
 """
 
 from __future__ import annotations

@@ -56,10 +56,7 @@ class Compared:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools that the recorded answer called.
-
-        If the recorded answer does not contain calls, these are the tools that the new answer called.
-        """
+        """The tools that the recorded answer called or, if it has no calls, the tools that the new answer called."""
         calls = self.turn.reply.calls or self.got.calls
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)
 

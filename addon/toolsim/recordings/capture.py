@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 Side = Literal["backend", "client"]
 
 HOST = "backend.test"
-"""The placeholder for the host of the backend. The real address is irrelevant to a recording."""
+"""The placeholder for the backend's host name in recordings."""
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
@@ -90,7 +90,7 @@ class Capture:
     def request(self, flow: HTTPFlow) -> None:
         """Store the options with which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
-        # If an answer is generated in rounds, each round is recorded instead.
+        # If an answer is generated in rounds, the rounds are recorded instead of the client's exchange.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}

@@ -46,10 +46,8 @@ NOT_RECORDED = "No recorded exchange began with this request"
 The rest of the message names the closest recording.
 """
 NOTE, NORMALISE = "toolsim_capture", "normalise"
-"""Keys in the metadata of a recording. The patterns of ignored text are stored under ``NORMALISE`` in the object under
-``NOTE``.
-
-``server_replay`` reads these patterns.
+"""Metadata keys in a recording. ``server_replay`` reads the patterns for ignored text from
+``metadata[NOTE][NORMALISE]``.
 """
 
 NORMALISERS: Mapping[str, str] = {
@@ -175,7 +173,7 @@ def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
     Calls with the same arguments and options return the same proxy.
     """
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
-    numbers = count()  # Proxies that failed to start are also counted.
+    numbers = count()  # Counts failed starts, too, because each start needs a new folder.
 
     def start(words: Sequence[str], settings: Sequence[str]) -> Child:
         key = tuple(words), tuple(settings)

@@ -137,7 +137,7 @@ class Redactor:
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest of the header describes the machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The rest of a User-Agent describes the machine.
                 value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
@@ -268,14 +268,14 @@ class Redactor:
             return _for_server(value)
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
-            secret = False  # Here, the key "token" contains a token of the model's text rather than a secret.
+            secret = False  # In logprobs, "token" contains a token of the model's text rather than a secret.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
-            secret = not isinstance(value, dict)  # An object here is not a secret value but a schema for one.
+            secret = not isinstance(value, dict)  # An object is the schema of a secret, not a secret.
         return self._walk(value, text, key, secret=secret)
 
 
 def _for_server(value: Any) -> Any:
-    """Hide data that is only for an MCP server: all headers, and the URL's user and path, which may contain keys."""
+    """Hide data that is only for an MCP server, since it may contain keys: all headers, or a URL's user and path."""
     if isinstance(value, dict):
         return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None

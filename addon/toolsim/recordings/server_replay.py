@@ -131,7 +131,7 @@ class Handover:
         playback.add_flows([handed])
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Remove the recorded answer, which has now been used or will not be used."""
+        """Remove the recorded answer, which has been used or is no longer needed."""
         handed, playback = self._handed.pop(flow.id, None), _playback()
         if handed is not None and playback is not None:
             _take(playback, handed)

@@ -44,7 +44,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -
 
 
 def quoted(who: str, text: str, kind: str = "") -> str:
-    """Return a quotation with the name of its author. Long text is collapsed if it has no ``kind``."""
+    """Return a quotation with the name of its author. Long text without a ``kind`` (a CSS class) is collapsed."""
     long = len(text) > 900 and not kind
     body = f"<pre>{escape(cut(text, MAX_TEXT))}</pre>"
     if long:

@@ -151,7 +151,7 @@ class _Sentence:
         return [found[0] for found in taken]
 
     def _take_words(self, value: str) -> bool:
-        """Mask an enum value's words in the rest of the sentence, and return whether the rest contains all of them."""
+        """Return whether the rest of the sentence contains all words of an enum value. If so, mask the value."""
         sentence, wanted = words(self._left), words(value)
         is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
         if is_there:

@@ -154,7 +154,7 @@ async def _learn(args: argparse.Namespace) -> int:
 
 
 def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
-    """Return the questions from the recordings in ``--from``, if given. Raises UsageError if they are too few."""
+    """Return the questions from the recordings in ``--from``, if given. Raises UsageError if there are too few."""
     if args.recordings is None:
         if args.built_in:
             raise UsageError("--built-in requires --from")
@@ -272,7 +272,7 @@ class Progress:
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
         """Return an estimate of the remaining seconds, assuming that each challenger continues until its next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
-        # The confirmation was not counted among the challengers at the start.
+        # During the confirmation, ``_open`` is negative, because the confirmation is not counted as a challenger.
         questions = min(left, until - compared.pairs) + max(self._open, 0) * PATIENCE[0][0]
         answered = self._memory.spent.answers - self._before
         return min(questions * passed / answered if answered else self._seconds, max(self._seconds - passed, 0.0))

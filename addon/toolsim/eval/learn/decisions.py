@@ -23,7 +23,7 @@ class Setting:
     history: str = "auto"
 
     def values(self) -> dict[str, str]:
-        """Return all values by option name, without the prefix."""
+        """Return all values by option name, without the prefix ``toolsim_``."""
         return asdict(self)
 
     def changed(self) -> dict[str, str]:
@@ -40,7 +40,7 @@ DEFAULTS = Setting().values()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value). Native mode skips ``injected`` decisions."""
+    """One decision. ``values`` are its challengers, as (option, value). ``injected``: skipped in native mode."""
 
     what: str
     values: tuple[tuple[str, str], ...]

@@ -1,10 +1,10 @@
 """Provides the questions of ``toolsim tune``, and checks the answers.
 
-The questions are in ``questions.json``, whose header explains its fields. No other suite contains them. Three more
+The questions, which are in no other suite, are in ``questions.json``. Its header explains the fields. Three more
 kinds are derived from questions that need one call: *later* follows an earlier question with the same tools, its call
 and its output; *done* continues from the correct call and its output, and expects text; *must* requires a call. A
-fourth kind, *which*, is derived from questions that need two calls. Such a question asks for the output of one of two
-calls, or of one of four calls with reordered outputs.
+fourth kind, *which*, is derived from questions that need two calls. It asks for the output of one of two calls, or
+of one of four calls with reordered outputs.
 
 If no call is expected, the text of an answer must not contain a call, because the client would show it to the user
 instead of running it. The text must also not repeat a tool output in the notation of the history, as small models do.
@@ -105,7 +105,7 @@ def _done(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> Quest
 
 
 def _right(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> list[Message]:
-    """Return the messages with the correct call of a question and with the call's output."""
+    """Return messages with a question's correct call and its output."""
     name = question.calls[0]["name"]
     return _made([(name, _arguments(question.calls[0]))], [outputs.get(name, {"ok": True})])
 
@@ -123,7 +123,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Return a question that asks for the output of a call in ``asked``. ``order`` is the order of the outputs."""
+    """Return a question about the output of one call in ``asked``. ``order``: the indexes of the outputs, in order."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)
@@ -152,14 +152,14 @@ def _made(
     outputs: Sequence[Mapping[str, Any]],
     order: Sequence[int] | None = None,
 ) -> list[Message]:
-    """Return messages with calls and their outputs. If the outputs are reordered, ``order`` is their order."""
+    """Return messages with calls and their outputs. ``order``: the indexes of the outputs (None: as in the calls)."""
     made = tuple(Call(f"call_{number}", name, dump(arguments)) for number, (name, arguments) in enumerate(calls, 1))
     results = [output_message(call, dump(output)) for call, output in zip(made, outputs, strict=True)]
     return [Answer("", made).message(), *(results if order is None else [results[number] for number in order])]
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return these kinds of questions in blocks, each with one catalog and a mix of kinds. The catalogs alternate."""
+    """Return the questions of these kinds in blocks, each with one catalog and mixed kinds. The catalogs alternate."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]

@@ -14,8 +14,8 @@ reason: the time limit, a failing backend, an interruption. The rule:
 1. *Preferred.* A challenger is preferred as soon as E reaches N/ALPHA, where N is the number of possible challengers.
    If no setting is better than its opponent, the probability that any is preferred is thus at most ALPHA, over all
    comparisons (Bonferroni). With 8 challengers, this requires 10 wins without a loss, or 14 wins with one loss.
-2. *Not worse in any kind of question.* A challenger is not preferred while it is behind in any kind of question. This
-   means that E(L, W) for this kind is at least ``BEHIND``, as after two losses without a win, or five with one win.
+2. *Not worse in any kind of question.* A challenger is not preferred while it is behind in any kind of question. It is
+   behind if E(L, W) for the kind is at least ``BEHIND``, as after two losses without a win, or five with one win.
 3. *Dropped.* A challenger is dropped if it could not be preferred even if it won all remaining questions.
 4. *Dropped early.* A challenger is dropped if its lead is smaller than ``PATIENCE`` requires. This can miss a small
    gain, but cannot cause a wrong preference.
@@ -36,7 +36,7 @@ ALPHA = 0.05
 PATIENCE = ((12, 1), (24, 3), (48, 6))
 """How far a challenger must be ahead to continue, as pairs of a number of questions and a lead (wins minus losses)."""
 BEHIND = 2.0
-"""The evidence in one kind of question at which a challenger counts as worse in this kind."""
+"""The evidence against a challenger at which it counts as worse in a kind of question."""
 
 Verdict = Literal["preferred", "dropped"]
 

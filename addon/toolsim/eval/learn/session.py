@@ -51,7 +51,7 @@ class TuningResult:
     confirmation: Comparison | None = None
     """The comparison of the chosen setting with the defaults. Its questions were not used to choose the setting."""
     unconfirmed: Setting | None = None
-    """The chosen setting if the comparison did not confirm it. In that case, ``setting`` contains the defaults."""
+    """The chosen setting if it was not confirmed, otherwise None. If set, ``setting`` contains the defaults."""
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
@@ -72,7 +72,7 @@ async def learn(
 
     ``close`` is called with each setting that is no longer needed. ``result`` is updated continuously, for callers that
     interrupt the function. If there are ``confirming`` questions, the chosen setting also has to beat the defaults on
-    them. Each challenger is then judged as if it were the only one, since a lucky winner would fail the confirmation.
+    these questions. The rule then ignores the number of challengers, since a lucky winner would fail this test.
     """
     result, asker = result or TuningResult(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
@@ -100,7 +100,7 @@ async def learn(
 
 
 async def _confirm(result: TuningResult, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults on all questions, because the profile reports the exact figures."""
+    """Compare the chosen setting with the defaults. Never stops early, because the profile reports the figures."""
     result.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)

@@ -5,8 +5,8 @@
 | stop | when |
 |---|---|
 | ``answer`` | an answer without calls |
-| ``no_call`` | an answer without calls in ``enforced`` mode, although no tool was ever called |
-| ``tool_failed`` | an answer without calls in ``enforced`` mode, although the failure policy is not met |
+| ``no_call`` | an answer without calls in ``enforced`` mode, before any tool was called |
+| ``tool_failed`` | an answer without calls in ``enforced`` mode, but the failure policy is not met |
 | ``max_turns`` | the model was still calling tools after ``max_turns`` questions |
 
 The mode ``enforced`` requires at least one call. ``relaxed`` lets the model decide; if the provider rejects a request,
@@ -85,7 +85,7 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A call and its result. ``turn`` is the number of the question that the model answered with the call, from 1."""
+    """A call and its result. ``turn`` is the number of the question that led to the call, counted from 1."""
 
     turn: int
     call: Call

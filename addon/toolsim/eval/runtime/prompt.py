@@ -1,4 +1,4 @@
-"""Sends one question to a model. Functions can transform the request before that, and the answer afterwards."""
+"""Sends one question to a model, and applies functions that transform the request and the answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PromptResult:
 
 
 class PromptRunner:
-    """Sends requests through ``send``. Transforms are applied in order, each to the result of the one before."""
+    """Sends requests through ``send``. Each transform is applied to the result of the previous transform."""
 
     def __init__(
         self,
