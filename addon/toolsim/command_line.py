@@ -59,9 +59,9 @@ def discard_output() -> None:
 
 
 def resolved(command: Sequence[str]) -> list[str]:
-    """Return a command with its program replaced by the program's path, provided that the program is found.
+    """Return a command with the path of its program, or the unchanged command if the program is not found.
 
-    On Windows, the file names of programs installed by npm end in ``.cmd``, which the system does not add by itself.
+    On Windows, this finds programs installed by npm, whose file names end in ``.cmd``.
     """
     program, *arguments = command
     return [shutil.which(program) or program, *arguments]

@@ -42,9 +42,9 @@ class Call:
 
     name: str
     arguments: str
-    """The arguments as a JSON object, which is unchanged if the model's JSON was valid.
+    """The arguments as the text of a JSON object, or the input of a custom tool.
 
-    For a call to a custom tool, this is the unchanged input instead.
+    Valid JSON and custom inputs are exactly as the model wrote them.
     """
     namespace: str | None = None
     repairs: tuple[str, ...] = ()

@@ -56,8 +56,8 @@ class Loopback:
     If ``port`` is 0, a free port is used, and the ``port`` property returns its number. Any program and any web page on
     this machine can reach the port, and could cause costs at the backend. A request is therefore answered only if its
     flow is ``expected`` and its Host header names this machine. Each flow is expected only once, so a flow ID that was
-    copied from a page or a file is useless. If ``is_open`` is true, all requests are answered. This setting
-    is meant for a backend that causes no costs.
+    copied from a page or a file is useless. If ``is_open`` is true, all requests are answered, which
+    is safe only for a backend that causes no costs.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:

@@ -230,7 +230,7 @@ class BackgroundStore:
 
 
 def _named(name: str, value: bytes = b"") -> Record:
-    """Return a record with this ID, which is also the record's only name."""
+    """Return a record whose ID is also its only name."""
     return Record(name, value, names=(name,))
 
 

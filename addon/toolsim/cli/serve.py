@@ -141,8 +141,7 @@ def _check_confdir(settings: Sequence[str]) -> None:
 class _Output:
     """mitmproxy's output stream. If the reader closes the stream, the proxy is shut down.
 
-    For example, ``head`` in ``toolsim demo | head`` closes the stream. Without this class, the proxy would exit during
-    a logging call and print a traceback.
+    For example, ``head`` in ``toolsim demo | head`` closes the stream, and mitmproxy itself would print a traceback.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -58,7 +58,7 @@ def _matches(id: str, word: str) -> bool:
 def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
     """Return the models that a list of terms selects, in order. ``!`` removes models selected by earlier terms.
 
-    ``served`` contains the IDs that the server lists. It is empty if they are unknown. A term that matches no catalog
+    ``served`` contains the IDs that the server lists, or is empty if they are unknown. A term that matches no catalog
     entry is the name of a model on the server, and a pattern can match the server's IDs. If the list contains only
     exclusions, they apply to the default selection. Raises UsageError for an exclusion that matches no model.
     """

@@ -102,7 +102,7 @@ def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: 
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:
-    """Return the nearest powers of ten below and above these values. They differ by at least a factor of ten."""
+    """Return the nearest powers of ten below ``low`` and above ``high``, at least a factor of ten apart."""
     first = math.floor(math.log10(low))
     last = max(math.ceil(math.log10(high)), first + 1)
     return 10.0**first, 10.0**last

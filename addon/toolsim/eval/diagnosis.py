@@ -28,7 +28,7 @@ _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
-    """Return the verdict on a conversation. ``goal`` describes what is missing from the required state, if anything."""
+    """Return the verdict on a conversation. ``goal`` describes an unmet goal, or is None."""
     if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
         return Verdict.passed()
     if not outcome.executions:

@@ -47,7 +47,7 @@ _METAVARS = {boolean: "BOOL", positive: "N", whole: "N", number: "X", seconds: "
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env`` is the environment variable for its default, without the prefix. Only string flags have a ``metavar``."""
+    """One flag. ``env`` is its environment variable, without the prefix. Only string flags have a ``metavar``."""
 
     name: str
     help: str

@@ -63,7 +63,7 @@ Progress = Callable[[Job, Run | None], None]
 async def measure(
     jobs: Iterable[Job], methods: Methods, seconds: float | None, done: Progress, *, parallel: int = 1
 ) -> None:
-    """Perform all runs, with ``parallel`` models at a time. ``seconds`` is the timeout of a question, if any."""
+    """Perform all runs, with ``parallel`` models at a time. ``seconds`` is the timeout of a question, or None."""
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
         by_model.setdefault(job.cell.model, []).append(job)

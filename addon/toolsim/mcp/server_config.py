@@ -100,7 +100,7 @@ def _timeout(value: Mapping[str, Any], param: str) -> float:
 def _strings(value: Mapping[str, Any], key: str, param: str) -> tuple[tuple[str, str], ...]:
     """Return the members of the object in a field, such as ``headers``.
 
-    Raises BadRequest if any value is not a string of one line.
+    Raises BadRequest if any value is not a single-line string.
     """
     given = optional(value, key, dict, param) or {}
     for name, text in given.items():

@@ -42,8 +42,7 @@ class Server:
     allowed: tuple[Filter, ...] = ()
     """Filters for the allowed tools. A tool is allowed if it matches all of these filters."""
     free: tuple[Filter, ...] = ()
-    """Filters for the tools that do not need approval. A tool does not need approval if it matches all of these
-    filters.
+    """A tool needs no approval if it matches all of these filters. Without filters, every tool needs approval.
     """
     timeout: float = SECONDS
     """Timeout of the startup and of each call, in seconds."""

@@ -221,8 +221,8 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
 async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
     """Yield each complete line of a server's output, with its line ending.
 
-    Other tasks can run between lines. This is necessary because a server can write a million empty lines, and reading
-    buffered data does not suspend the task. Raises OutputLimitExceeded for a line that is too long.
+    Other tasks can run between lines, because a server can write a million empty lines. Raises OutputLimitExceeded for
+    a line that is too long.
     """
     pace, start = TimeSlice(), b""
     while data := await stdout.read(_PIECE):

@@ -60,8 +60,8 @@ class Catalog:
 def find_catalog(text: str) -> Catalog | None:
     """Return the manifest in ``text``, or None if there is none.
 
-    The last sentence of a manifest is always the same. It may be followed by a rule about the answer's format, which is
-    then part of the manifest. Parameters are parsed only if the manifest shows them as a template or as JSON.
+    A rule about the answer's format that follows the tools is part of the manifest. Parameters are parsed only if the
+    manifest shows them as a template or as JSON.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):

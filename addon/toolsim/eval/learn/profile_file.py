@@ -25,7 +25,7 @@ _MOST_CHARACTERS = 100
 
 
 def file_name(model: str) -> str:
-    """Return a unique file name for a model's profile. A hash is appended unless it is the model's name."""
+    """Return a unique file name for a model's profile. A hash is appended if the name has to be altered."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.")[:_MOST_CHARACTERS]
     if plain != model:
         plain = "-".join(filter(None, (plain, sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:8])))
