@@ -25,8 +25,8 @@ LEASE_SECONDS = 10.0
 The lease survives several failed renewals, for example while the store restarts.
 """
 FOLLOW_SECONDS = 1.0
-"""Seconds between writes, and between reads, of the stored events. This applies while a client follows an answer
-through a proxy that does not generate it.
+"""Seconds between writes of new events, and between reads, while a client follows an answer through a proxy that does
+not generate the answer.
 """
 RETRY_SECONDS = 1.0
 """Seconds to wait before a retry after a store failure."""
@@ -40,7 +40,7 @@ _OVER = "over"
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer."""
+    """The right to end an answer, which the proxy that generates the answer holds."""
 
     partition: str
     id: str
@@ -84,16 +84,16 @@ class Ending:
     """The data to store when an answer ends."""
 
     value: bytes
-    """The value of the answer's record."""
+    """The new value of the answer's record."""
     parent: str = ""
     names: tuple[str, ...] = ()
-    """The names of the answer's record."""
+    """Additional names under which the answer's record can be found."""
     events: bytes = b""
     """The answer's events, or b"" for none."""
     conversation: str = ""
     """The conversation to which ``own`` and ``output`` are added, or "" if the answer has none."""
     own: bytes = b"[]"
-    """The request's own items, as a JSON array."""
+    """The items in the request itself, as a JSON array."""
     output: object = ()
 
 

@@ -51,20 +51,20 @@ class BackgroundRun:
     writer: ResponsesWriter
     log: EventLog | None
     own: bytes
-    """The request's own items, as a JSON array."""
+    """The items in the request itself, as a JSON array."""
     names: tuple[str, ...]
-    """The IDs of the request's own items."""
+    """The IDs of the items in the request itself."""
     parent: str = ""
     conversation: str = ""
     """The conversation to which the request's items and the output are added, or "" if there is none."""
     turn: UserTurn | None = None
-    """The turn that counts toward the limits of its user, or None for a user without limits."""
+    """The user's turn, which counts toward the user's limits, or None if the user has no limits."""
     why: ApiError | None = None
     """The reason why the answer is ended early, or None."""
     end: list[bytes] = field(default_factory=list)
-    """The final frames, until they are published."""
+    """The final frames of the answer, which are published only after the answer has been stored."""
     failed: ApiError | None = None
-    """The error in the final frames, if any."""
+    """The error that the final frames report, or None."""
     task: asyncio.Task[None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)

@@ -20,7 +20,7 @@ _RETRY_SECONDS = 5
 
 
 class Slots:
-    """The slots of one proxy. ``taken`` is a function that returns the partition of each answer in progress."""
+    """The slots for background answers on one proxy. ``taken`` returns the partition of each answer in progress."""
 
     def __init__(self, taken: Callable[[], Iterable[str]], clock: Callable[[], float] = time.monotonic) -> None:
         self._taken = taken

@@ -222,7 +222,7 @@ def _question(api: Api, model: str) -> dict[str, Any]:
 
 
 def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the names of the called tools and the text in an answer from any of the APIs."""
+    """Return the names of the called tools, and the text, of an answer in any API's format."""
     calls, texts = [], []
     for choice in mappings(body.get("choices")):
         message = mapping(choice.get("message"))

@@ -42,7 +42,7 @@ class Start:
     """The startup parameters of a proxy."""
 
     backend: str
-    """``codex``, ``scripted``, a URL, a model file, or "" for none."""
+    """The backend: ``codex``, ``scripted``, a URL, a model file, or "" for none."""
     host: str = "127.0.0.1"
     port: int = 8080
     web: bool = False

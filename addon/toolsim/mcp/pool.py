@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from toolsim.mcp.connection import McpConnection
 
 MAX_CONNECTIONS = 32
-"""Maximum number of connections to URLs.
+"""Maximum number of connections to servers with a URL.
 
-The connections need a limit, because clients do not share them: each client sends its own credentials.
+A limit is needed because clients do not share these connections: each client sends its own credentials.
 """
 MAX_OF_ONE = 8
-"""Maximum number of connections to URLs per client."""
+"""Maximum number of connections to servers with a URL, per client."""
 IDLE_SECONDS = 300.0
 
 

@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     is_subreaper = _adopt_orphans()
     woken = _wake_on_signals()
     try:
-        # Python ignores these two signals. Without ``setsigdef``, the server would inherit this.
+        # Python ignores these two signals. Without ``setsigdef``, the server would ignore them, too.
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
         server = os.posix_spawnp(command[0], command, os.environ, setsigdef=ignored)
     except OSError as error:

@@ -2,7 +2,7 @@
 MCP.
 
     POST /v1/responses           SERVER     a client's turn
-    ├─ chat qwen2.5              CLIENT     a request to the model; each retry has a separate span
+    ├─ chat qwen2.5              CLIENT     a request to the model; each retry has a separate span (INTERNAL: a built-in backend)
     ├─ execute_tool read_file    INTERNAL   a call to an MCP tool, run by the proxy
     └─ chat qwen2.5              CLIENT
 

@@ -43,7 +43,7 @@ These bytes contain the first event of a stream, or all of a short answer.
 ABORTED, OTHER = "aborted", "_OTHER"
 """The error classes for a request whose client has disconnected, and for an error without a suitable name.
 
-The conventions define the second class.
+The conventions define ``_OTHER``.
 """
 
 _TOKENS = {

@@ -110,10 +110,7 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
 
 
 def in_front_of(url: str) -> list[str]:
-    """Return mitmdump's arguments for a proxy in front of the host of a URL.
-
-    ``toolsim_upstream`` specifies the URL's path.
-    """
+    """Return mitmdump's arguments for a proxy in front of a URL. ``toolsim_upstream`` contains the URL's path."""
     target = parse_url(url)
     return ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
 

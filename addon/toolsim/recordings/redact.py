@@ -51,7 +51,7 @@ _NAMED = re.compile(
     r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
 )
 _ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
-# A value without quotes. Closing brackets at its end do not belong to it.
+# Matches a value without quotes, except for closing brackets at its end.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
 # The pattern of the closing quote, by the last character of the opening quote. The last entry is for Gemma's ``<|"|>``.
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}

@@ -17,7 +17,7 @@ _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result for one file."""
+    """The result of replaying one file."""
 
     path: Path
     differences: tuple[Difference, ...] = ()

@@ -50,7 +50,7 @@ class MadeCall:
     name: str
     """The name under which the model sees the tool."""
     arguments: str
-    """A JSON text or, for a custom tool, its input."""
+    """The arguments as JSON text or, for a custom tool, its input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:
-    """Return the turns in the files. Also return the reason for each file that contains no turn."""
+    """Return the turns in the files, and the reason for each file without a turn."""
     turns: list[RecordedTurn] = []
     left_out: dict[Path, str] = {}
     for file in files:

@@ -101,9 +101,9 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Store those values that have the slot's type.
+        """Store the values that have the slot's type.
 
-        If there are several, each is for a separate call, except in an array.
+        Several values mean several calls, unless the slot is an array.
         """
         fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
         if taken := list(dict.fromkeys(fitting)):

@@ -20,7 +20,7 @@ STOP_WORDS = frozenset(
         """,
     )
 )
-"""Words that do not indicate the subject of a sentence."""
+"""Words that do not indicate the topic of a sentence."""
 
 
 def words(text: str) -> list[str]:
