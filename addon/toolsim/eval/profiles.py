@@ -48,7 +48,7 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return profiles by ID or tag. ``*`` selects all, and ``!`` excludes. Raises UsageError for unknown ones."""
+    """Return profiles by ID or tag. ``*`` selects all, and ``!`` excludes. Raises UsageError for an unknown profile."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

@@ -58,7 +58,7 @@ class ScriptedProvider(TextBackend):
 
 @asynccontextmanager
 async def scripted_provider(more: Mapping[str, Script] | None = None) -> AsyncIterator[str]:
-    """Serve the scripts in ``more`` and of all scenarios on a free loopback port, and yield the base URL."""
+    """Serve the scripts of all scenarios, and ``more`` scripts, on a free loopback port. Yield the base URL."""
     server = Loopback(ScriptedProvider({**live_scripts(), **(more or {})}), is_open=True)
     await server.start()
     try:

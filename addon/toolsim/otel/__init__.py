@@ -2,9 +2,9 @@
 MCP.
 
     POST /v1/responses           SERVER     a client's turn
-    ├─ chat qwen2.5              CLIENT     a request to the model; each retry has a separate span (INTERNAL: a built-in backend)
+    ├─ chat qwen2.5              CLIENT     a request to the model; each retry has a separate span
     ├─ execute_tool read_file    INTERNAL   a call to an MCP tool, run by the proxy
-    └─ chat qwen2.5              CLIENT
+    └─ chat qwen2.5              CLIENT     (INTERNAL if the backend is built in)
 
     start         checks whether traces are enabled, and returns the addon if they are
     tracing       the addon: attaches ``Spans`` to each exchange of the core

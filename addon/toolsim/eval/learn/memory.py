@@ -26,7 +26,7 @@ class Busy(Exception):
 
 @dataclass(slots=True)
 class Spent:
-    """The effort so far, including the earlier runs that this run continues: requests, tokens, seconds and answers."""
+    """The requests, tokens, seconds and answers so far, including the interrupted runs that this run continues."""
 
     requests: int = 0
     input_tokens: int = 0

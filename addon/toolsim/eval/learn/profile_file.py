@@ -141,7 +141,7 @@ def _entries(values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _value(value: Any) -> str:
-    """Return a value in TOML. JSON writes strings (except DEL), numbers, booleans and lists in the same way."""
+    """Return a value in TOML, which has JSON's syntax for strings (except DEL), numbers, booleans and lists."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(_entries(value))} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

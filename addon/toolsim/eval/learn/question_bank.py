@@ -123,7 +123,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Return a question about the output of one call in ``asked``. ``order``: the indexes of the outputs, in order."""
+    """Return a question about the output of one call in ``asked``. The outputs are in ``order``, a list of indexes."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)

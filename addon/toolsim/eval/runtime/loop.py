@@ -41,7 +41,7 @@ Trace = Callable[[Step], None]
 
 
 def untraced(step: Step) -> None:
-    """Discard a step. This function is used by loops without a trace."""
+    """Discard a step, for loops without a trace."""
 
 
 class JsonLines:
