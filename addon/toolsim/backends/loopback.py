@@ -101,9 +101,9 @@ class Loopback:
 
 
 class _Handler(StreamHandler):
-    """Base class of the HTTP handlers. It rejects requests from unexpected flows and for unknown resources.
+    """Base class of the HTTP handlers.
 
-    It also rejects methods that are not in ``METHODS``, the methods that the resource supports.
+    It rejects unexpected flows, unknown resources, and methods that are not in ``METHODS``.
     """
 
     METHODS: ClassVar[Sequence[str]]

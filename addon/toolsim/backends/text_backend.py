@@ -20,11 +20,7 @@ class TextBackend(ABC):
     """The APIs whose requests ``answer`` supports."""
 
     async def start(self) -> None:  # noqa: B027  # Many backends have nothing to start.
-        """Start the backend.
-
-        A backend that cannot answer requests yet does not raise an exception here. Instead, its ``answer`` yields
-        ``Failed`` (503).
-        """
+        """Start the backend. If it cannot answer yet, raise no exception, but let ``answer`` yield ``Failed`` (503)."""
 
     async def stop(self) -> None:  # noqa: B027
         """Release all resources of the backend."""

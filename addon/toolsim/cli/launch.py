@@ -149,7 +149,7 @@ def _place(url: str) -> tuple[str, str, int, str]:
 def _local_server(agent: Agent) -> str:
     """Return the base URL of the Ollama or LM Studio server on this machine. A server without models is skipped.
 
-    Raises UsageError if no such server with a model is running.
+    Raises UsageError if neither server is running with a model.
     """
     is_empty = ""
     for title, port in LOCAL_SERVERS.values():

@@ -42,8 +42,7 @@ class Server:
     allowed: tuple[Filter, ...] = ()
     """Filters for the allowed tools. A tool is allowed if it matches all of these filters."""
     free: tuple[Filter, ...] = ()
-    """A tool needs no approval if it matches all of these filters. Without filters, every tool needs approval.
-    """
+    """A tool needs no approval if it matches all of these filters. Without filters, every tool needs approval."""
     timeout: float = SECONDS
     """Timeout of the startup and of each call, in seconds."""
     web_search: str = ""

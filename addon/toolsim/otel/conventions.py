@@ -194,10 +194,7 @@ def _answered(answer: bytes) -> Attributes:
 
 
 def failure(report: Report, status: int | None) -> str:
-    """Return the error class of a failed turn, or "" if there was no error.
-
-    The error class is the error code if there is one, or else the HTTP status.
-    """
+    """Return the error class of a turn (the error code, or else the HTTP status), or "" if there was no error."""
     if report.error:
         # A code from the backend may be any text, so only plain names are used.
         return OTHER if loggable_name(report.error) != report.error else report.error

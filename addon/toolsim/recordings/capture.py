@@ -135,10 +135,7 @@ class Capture:
         self._passing.pop(flow.id, None)
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
-        """Write a recording in a thread.
-
-        Searching a long stream for secrets takes about a second, and would block the event loop during that time.
-        """
+        """Write a recording in a thread, because searching a long stream for secrets takes about a second."""
         arguments = name(flow), both_sides(flow), folder
         try:
             loop = asyncio.get_running_loop() if len(self._pending) < _MAX_PENDING else None

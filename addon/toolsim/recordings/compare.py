@@ -128,10 +128,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return the difference in the first line that differs.
-
-    The entire texts are not returned, because a long text, such as a manifest, would be hard to read.
-    """
+    """Return the difference in the first line that differs, because long texts such as manifests are hard to read."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))

@@ -114,7 +114,7 @@ def _parse(text: str) -> Any:
 def is_deep(document: Any, text: str) -> bool:
     """Return whether a document has more than ``MAX_DEPTH`` levels.
 
-    ``text`` is the JSON text of the document. It allows a faster check in most cases.
+    ``text`` is the document's JSON text, which allows a faster check in most cases.
     """
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
