@@ -84,7 +84,7 @@ TABLES = tables()
 
 
 def from_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
-    """Return the items that an official client receives if this model text passes through the proxy. If the answer
+    """Return the items that an official client receives if the model's text passes through the proxy. If the answer
     fails, return the error code.
     """
     seen = by_proxy("responses", tools, [text], stream=False, finish="length" if cut else "stop")

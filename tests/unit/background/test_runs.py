@@ -1,4 +1,4 @@
-"""Tests for runs, which produce background answers while no client is waiting. The tests provide the rounds."""
+"""Tests for runs, which produce background answers while no client is waiting."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ async def test_bug_is_stored_as_a_failed_answer(setup: Setup, caplog: pytest.Log
 
 
 async def test_ending_an_answer_stops_its_model_first(setup: Setup) -> None:
-    """When a run is ended, it first stops the model. Its stream then ends with the reason, for example that the
-    response was canceled. Ending the run again has no effect.
+    """Ending a run stops the model first. The stream then ends with the reason, for example that the response was
+    canceled. Ending the run again has no effect.
     """
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()

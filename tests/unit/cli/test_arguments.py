@@ -94,7 +94,7 @@ def test_valid_arguments_are_unchanged() -> None:
     ],
 )
 def test_toolsim_options_are_checked(given: str, message: str) -> None:
-    """Options of toolsim are checked by the same rules as at startup, including rules that concern several options."""
+    """Options of toolsim are checked by the same rules as at startup, including rules for combinations of options."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_settings([given], host="0.0.0.0")
     arguments.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")

@@ -1,4 +1,4 @@
-"""Tests for the settings file. Its values act like arguments on the command line, which take precedence over them."""
+"""Tests for the settings file, whose values act like command-line arguments but have lower precedence."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def chat(message: Mapping[str, Any]) -> Reply:
 
 
 def server(**replies: Reply) -> Callable[[Answer], Any]:
-    """Return the behavior of a server with these endpoints. The server rejects the body ``{}`` with status 400."""
+    """Return the behavior of a server with the given endpoints. The server rejects the body ``{}`` with status 400."""
 
     async def behave(answer: Answer) -> None:
         endpoint = answer.asked.path.rpartition("/")[2]

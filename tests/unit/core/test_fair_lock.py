@@ -24,11 +24,11 @@ async def test_answers_take_turns() -> None:
     await asyncio.gather(*(call(*each) for each in names))
     assert done == ["h0", "q0", "t0", "h1", "q1", "h2", "h3"]
     await call(QUICK, "later")
-    assert not lock._own  # What an owner needed is forgotten.
+    assert not lock._own  # Nothing is kept for an owner that no longer waits.
 
 
 async def test_canceled_callers_are_skipped() -> None:
-    """Waiting can end with a timeout. Callers that gave up or were canceled are skipped."""
+    """Callers that timed out or were canceled while they waited for the lock are skipped."""
     lock, done = FairLock(), []
 
     async def call(owner: str) -> None:

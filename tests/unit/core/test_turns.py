@@ -88,7 +88,7 @@ async def test_canceled_work_loses_its_turn(turns: Turns) -> None:
 
 
 def test_each_loop_has_turns_of_its_own(turns: Turns) -> None:
-    """A loop that ends during a turn does not affect another loop."""
+    """An event loop that ends during a turn does not affect another event loop."""
     for _ in range(2):
         asyncio.run(asyncio.wait_for(turns.wait("one"), 1))
 

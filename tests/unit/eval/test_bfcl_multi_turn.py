@@ -23,7 +23,7 @@ CASES = bfcl.cases("multi_turn_base")
 
 
 def step(decoded: Sequence[Decoded]) -> Answer:
-    """Return an answer that contains all of these calls."""
+    """Return an answer that contains the given calls."""
     calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
     return Answer("", tuple(Call(f"c{number}", name, text) for number, (name, text) in enumerate(calls)))
 

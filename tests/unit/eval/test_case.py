@@ -38,8 +38,8 @@ def test_large_sample_is_the_entire_suite() -> None:
 
 @pytest.mark.parametrize("name", ["scenarios", "questions", "unseen", "which_output"])
 async def test_tools_of_a_case_are_known_without_a_model(name: str) -> None:
-    """``tools_of`` returns the tools of a case's first question without querying a model. It ends the case with an
-    exception after that question. The result is correct even if the case catches the exception.
+    """``tools_of`` returns the tools of a case's first question without querying a model, even if the case
+    catches the exception that ends it.
     """
 
     async def careful(send: Send) -> Verdict:

@@ -76,7 +76,7 @@ def test_unmet_failure_policy_names_the_tool() -> None:
 
 
 def test_labels_match_the_validators_messages() -> None:
-    """The messages of the real schema check lead to the correct labels for schema mismatches."""
+    """The error messages of the schema check are assigned the correct labels."""
     from toolsim.schema import compile_schema
 
     schema = {

@@ -40,8 +40,8 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
 
 
 async def test_answer_size_is_limited() -> None:
-    """A JSON answer from an MCP server is limited to the maximum size of a message. A stream is limited to the size
-    that is permitted between two requests.
+    """A JSON answer from an MCP server must not exceed the maximum message size. A stream must not exceed the number of
+    bytes that is allowed between two requests.
     """
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):

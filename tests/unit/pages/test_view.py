@@ -62,9 +62,7 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_view_is_the_default_for_exchanges():
-    """mitmproxy shows the request and the answer of an exchange in toolsim's view by default. The view also uses the
-    original bodies that the flow contains.
-    """
+    """mitmproxy shows the request and the answer of an exchange in toolsim's view by default."""
     flow = exchanged()
     name, request = show(flow, flow.request)
     assert name == "toolsim"

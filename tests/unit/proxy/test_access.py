@@ -50,8 +50,8 @@ def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: boo
 
 @each("name", KNOWN)
 def test_local_host_names_are_accepted(name: str) -> None:
-    """As the host of a request, IP addresses, localhost, this machine's names, and the hosts of listed pages are
-    accepted, with or without a port.
+    """A request's host can be an IP address, localhost, one of this machine's names, or the host of a listed page, with
+    or without a port.
     """
     assert refusal(replace(ASKED, reached_at=name)) is None
 

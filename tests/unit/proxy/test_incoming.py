@@ -97,7 +97,9 @@ def tunnel(header: str = "") -> HTTPFlow:
 
 
 def test_tunnel_requires_the_key(reader: Any) -> None:
-    """Opening a tunnel requires the key, which is not forwarded. Requests inside the tunnel need no key."""
+    """A client needs toolsim's key to open a tunnel. The key is not forwarded, and requests inside the tunnel need no
+    key.
+    """
     reader.reader.settings = Settings(api_key=ApiKeys.single("k"))
     refused, opened = tunnel("Bearer x"), tunnel("Bearer k")
     for flow in (refused, opened):

@@ -29,7 +29,7 @@ class Loader:
 
 
 def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
-    """Return the problems with the given ``--set`` arguments and the given config.yaml. mitmproxy itself parses
+    """Return the problems that are found in the given ``--set`` arguments and config.yaml. mitmproxy itself parses
     both.
     """
     manager = mitmproxy_options.Options()

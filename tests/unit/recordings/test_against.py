@@ -47,9 +47,7 @@ FAILED = "the tool failed"
 
 
 def written(number: int) -> Any:
-    """Return a rule for a model's answers. ``number`` is the index of the model's texts in ``TURNS``: 0 for the
-    recorded model, 1 for the other.
-    """
+    """Return a rule that answers each question in ``TURNS`` like the recorded model (0) or like the other model (1)."""
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for role, text in exchange.transcript if role == "user")

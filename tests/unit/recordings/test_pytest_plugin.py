@@ -1,6 +1,4 @@
-"""Tests for the pytest plugin in the test suite of another project, which has passing and failing tests and runs in a
-separate process.
-"""
+"""Tests that run the pytest plugin in a separate process, on another project's passing and failing tests."""
 
 from __future__ import annotations
 

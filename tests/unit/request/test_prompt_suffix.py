@@ -41,7 +41,7 @@ def prompts_of(
     """Return the conversation that each request contains. Each step is preceded by a user message or by the outputs of
     the previous step.
 
-    ``declares`` lists the steps before which the client declares more tools, if its API has an item for that.
+    ``declares`` lists the steps before which the client declares more tools, if its API has an item for tools.
     """
     items: list[dict[str, Any]] = [{"role": "system", "content": "Be good."}]
     requests = []

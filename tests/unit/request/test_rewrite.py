@@ -262,7 +262,7 @@ def test_structured_output_moves_to_the_manifest(make):
 
 
 def test_echo_keeps_the_format():
-    """The Response echoes the format that the client requested."""
+    """The echo of the request in the response contains the answer format that the client requested."""
     wanted = {"type": "json_object"}
     assert responses(tools=[F], text={"format": wanted}).plan.form.echo["text"]["format"] == wanted
 
@@ -555,9 +555,7 @@ junk = st.recursive(
 
 
 def nearly(*values):
-    """Generate values that are valid except for at most one field, which has an arbitrary value. Most of the values
-    pass the first checks.
-    """
+    """Generate values in which at most one field is arbitrary, so that most of them pass the first checks."""
     change = st.just({}) | st.dictionaries(keys, junk, max_size=1)
     return st.builds(lambda value, changed: {**value, **changed}, st.sampled_from(values), change)
 

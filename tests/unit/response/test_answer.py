@@ -206,9 +206,7 @@ def test_call_after_an_early_end_is_dropped() -> None:
 
 
 def test_violation_is_judged_at_the_end() -> None:
-    """An invalid call to a strict tool causes an error even if its closing tag is missing. Such a call is checked at
-    the end of the answer.
-    """
+    """Even if its closing tag is missing, an invalid call to a strict tool causes an error at the end of the answer."""
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
     emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
     assert isinstance(emitted[-1], Failed)

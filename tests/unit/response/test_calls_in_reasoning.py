@@ -60,9 +60,7 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
 @each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
 @each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
-    """Calls at the end of the reasoning are moved to the answer's text. The result does not depend on where the
-    reasoning is split. Events without content can follow the reasoning.
-    """
+    """Calls at the end of the reasoning are moved to the answer's text, wherever the reasoning is split."""
     for cut in range(len(reasoning + call)):
         pieces = (reasoning + call)[:cut], (reasoning + call)[cut:]
         for behind in ([Finished("stop"), Closed()], [Closed()], [Opened(), Counted(Usage(1, 2, 3)), Closed()]):

@@ -87,8 +87,8 @@ def asking(
 def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report]:
-    """Return the events, the retry, if any, and the report. The events include those that replace the retry if it does
-    not take place. Adjacent texts in the events are joined, and usage is omitted.
+    """Return the events, the retry, if any, and the report. If there is a retry, the events end with the output that is
+    sent when the answer is not retried. Adjacent texts are joined, and usage is omitted.
     """
     answer = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = []
@@ -175,8 +175,8 @@ def test_talk_about_calls_is_not_retried(text: str) -> None:
 
 
 def test_texts_that_cause_a_retry() -> None:
-    """The answers in ``PRICE``, which cannot be distinguished from failed calls, are retried. If the retry does not
-    take place, the answers without a tag yield the same events as without retries.
+    """The answers in ``PRICE`` are retried, because they cannot be distinguished from failed calls. If no retry is
+    possible, the answers without a tag yield the same events as with retries turned off.
     """
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []

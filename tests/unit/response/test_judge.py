@@ -1,4 +1,4 @@
-"""Tests for the judge: each cell of its table, and properties that hold for any text."""
+"""Tests for the judge: each cell of the table in its docstring, and properties that hold for any text."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_every_form_has_floors_and_changes() -> None:
 @each("form", FORMS, ids=[form.form for form in FORMS])
 def test_splits_make_no_difference(form: Form) -> None:
     """A malformed text is parsed in the same way whether it arrives as a single chunk, character by character, or with
-    random splits. To save time, only every fifth text is tested.
+    random splits.
     """
     for case in some(list(malformed(form))[::5]):
         complete = parse(case.text, TOOLS)

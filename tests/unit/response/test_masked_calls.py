@@ -1,7 +1,4 @@
-"""Tests that calls to masked tools never reach real clients, in any form, streamed or non-streamed.
-
-The plan is derived from a real request. The backend's answers are built by tests/support or are written in this module.
-"""
+"""Tests that calls to masked tools never reach real clients, in any form, streamed or non-streamed."""
 
 from __future__ import annotations
 

@@ -57,9 +57,7 @@ def test_several_turns_can_share_a_client() -> None:
 
 
 def test_invalid_body_fails_the_turn() -> None:
-    """If the backend's body is not a JSON object, the turn fails. A later failure from outside the backend's answer is
-    ignored.
-    """
+    """If the backend's body is not a JSON object, the turn fails. Another failure of the same turn is ignored."""
     turn = ResponseRewriter(plan("chat", "chat", False), Report(), content_type="application/json")
     feed(turn, b"<html>")
     (failed,) = feed(turn, b"")
@@ -274,10 +272,8 @@ def test_joint_and_separate_parsing_are_equal(
 
 @pytest.mark.parametrize(("api", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
 def test_joint_parsing_is_equal_at_every_split(api: ApiName, arguments: str) -> None:
-    """An answer with reasoning, prose and calls remains the same if its bytes are split in two at any offset, and if
-    they arrive one by one.
-
-    The effect of a split depends only on the reader, which `test_frame_template` tests with a split at every byte.
+    """An answer with reasoning, prose and calls remains the same if its bytes are split in two at any offset, or arrive
+    one by one.
     """
     runs: list[Run] = [("think", ["Let ", "me ", "see "]), ("say", [LONG[at : at + 7] for at in range(0, 35, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 2), ("say", [CALL, "\n"])]

@@ -151,10 +151,7 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
 
 @each("form", FORMS)
 def test_call_copied_from_an_output_is_text(form: str) -> None:
-    """A call copied from a tool's output remains text and causes a warning, in any form and any context.
-
-    As a control, if the history does not contain the output, at least two of the tested answers are parsed as calls.
-    """
+    """A call copied from a tool's output remains text and causes a warning, in any form and any context."""
     call = FORMS[form]
     quoting, plain = plan_for([WRAPPED["in a page"](call)]), plan_for(["The page is empty."])
     made = 0
@@ -183,8 +180,8 @@ def test_wrapping_does_not_hide_a_quoted_call(form: str, wrapped: str) -> None:
 @each("arguments", ["buffered", "incremental"])
 @each("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
 def test_splits_do_not_change_a_quoted_call(form: str, arguments: str, client: ApiName) -> None:
-    """A quoted call remains the same text wherever it is split. This is true for streamed and non-streamed answers, and
-    for incremental and buffered arguments.
+    """A quoted call remains text wherever it is split, whether the answer is streamed or not, and whether arguments are
+    incremental or buffered.
     """
     text = f"The page says:\n\n{FORMS[form]}"
     for stream in (False, True):

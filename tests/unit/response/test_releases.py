@@ -1,4 +1,4 @@
-"""Tests that toolsim emits text at least as early as the table of releases records."""
+"""Tests that toolsim emits text no later than recorded in the table of releases."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ FAULTS = [
 
 @pytest.mark.parametrize(("text", "offered", "reason", "name", "expected"), FAULTS)
 def test_failed_call_is_retried(text: str, offered: Any, reason: str, name: str | None, expected: str) -> None:
-    """A failed call is withheld and retried. The retry's ``otherwise`` contains the output that is sent if the retry
-    does not take place.
+    """A failed call is withheld and retried. The retry's ``otherwise`` contains the output that is sent if the answer
+    is not retried.
     """
     fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_bytes": 200}}
     emitted, retry, report, answer = run(round_of(offered, **fields), "Well. ", text)
@@ -96,8 +96,8 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 
 def test_emitted_call_stays() -> None:
-    """A call before the failed call is emitted immediately. This call is not emitted again if the retry does not take
-    place.
+    """A call before the failed call is emitted immediately. It is not emitted again if the answer is not retried after
+    all.
     """
     emitted, retry, report, _ = run(round_of(), CALL + UNKNOWN)
     assert emitted[:-1] == whole_call(1)

@@ -451,10 +451,7 @@ def test_long_arguments_are_verbatim(client: ApiName, backend: ApiName) -> None:
 
 @each_pair
 def test_splits_make_no_difference(client: ApiName, backend: ApiName) -> None:
-    """A stream that arrives in two chunks has the same result wherever it is split.
-
-    The effect of a split depends only on the reader, which `test_frame_template` tests with a split at every byte.
-    """
+    """A stream that arrives in two chunks has the same result wherever it is split."""
     text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
     kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
     the_plan = plan(client, backend, True, [WEATHER])
@@ -601,8 +598,8 @@ def test_messages_without_tools_are_separated(stream: bool) -> None:
 
 
 def test_obsidian_xml_after_two_messages() -> None:
-    """In ``obsidian-xml`` mode, if a call is in a separate message, its XML text follows the previous message's text as
-    it would within one message.
+    """In ``obsidian-xml`` mode, the XML text of a call directly follows the preceding text, even if that text is in a
+    separate message.
     """
     policy = {"output_mode": "obsidian-xml"}
     for steps in (["Hi", CALL], ["Hi" + CALL]):

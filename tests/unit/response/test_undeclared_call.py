@@ -249,7 +249,7 @@ def test_other_items_release_the_text(events: list[Any], passed: list[Any] | Non
 @each("words", [True, False])
 def test_answer_continues_with_the_further_round(api: ApiName, stream: bool, words: bool) -> None:
     """If the model is called again (in a further round), the answer consists of the text of that round. Otherwise, it
-    consists of the original text. In a stream, keep-alives can precede the text.
+    consists of the original text.
     """
     the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)
     kind, data = backend_answer("chat", stream, [GREETING])

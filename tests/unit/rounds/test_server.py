@@ -338,5 +338,5 @@ async def test_immediate_events_share_time_slices(monkeypatch: pytest.MonkeyPatc
     assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
     slices = [after - before for before, after in pairwise([started, *pauses])]
     assert len(slices) > 5
-    # The time for producing events in advance counts toward the current slice.
+    # Time spent on producing events in advance counts toward the current slice.
     assert max(slices) < 4 * SLICE_SECONDS

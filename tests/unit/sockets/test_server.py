@@ -43,9 +43,7 @@ def opened(server: SocketServer, token: str, **options: Any) -> Any:
 
 
 async def test_token_opens_one_connection(server: SocketServer) -> None:
-    """A token opens only one connection. Invalid tokens are rejected, as is a valid token after ``forget`` has been
-    called for its upgrade.
-    """
+    """A token opens only one connection. Invalid tokens are rejected, as is a token revoked with ``forget``."""
     token = server.admit(upgrade(), 1000)
     async with opened(server, token):
         assert server.count("owner") == 1

@@ -71,8 +71,8 @@ def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
 
 
 async def test_new_kind_of_store_needs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A single new row in the ``STORES`` table adds a kind of store. An address of this kind accepts the usual limits.
-    The address is rejected if a required package is missing.
+    """A new kind of store needs only a new row in the ``STORES`` table. Its address accepts the usual limits, and is
+    rejected if a required package is missing.
     """
     (tmp_path / "own_store.py").write_text("def open_store(place, bounds): return place, bounds.records")
     monkeypatch.syspath_prepend(tmp_path)

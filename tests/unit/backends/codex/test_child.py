@@ -43,7 +43,7 @@ async def test_killed_wrapper_counts_as_dead_child(serve: Serve, echo: str) -> N
     """If the app-server runs inside a wrapper, and the wrapper is killed, the child counts as dead. The app-server
     itself, which still holds the pipes, is killed as well.
     """
-    # Like npm's wrapper, this one only waits for the inner process, which holds the pipes.
+    # Like npm's wrapper, this program only waits for the inner process, which holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
     server = await serve(program)
     child = await server.child()
@@ -80,8 +80,8 @@ async def test_stop_kills_child_that_ignores_sigterm(serve: Serve, echo: str, mo
 
 
 async def test_earlier_log_lines_are_not_the_exit_reason(serve: Serve, echo: str) -> None:
-    """Codex logs harmless warnings at startup. If Codex is killed later, the error does not present such a warning as
-    the reason.
+    """Codex logs harmless warnings at startup. If Codex is killed later, the error does not name one of these warnings
+    as the reason.
     """
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)

@@ -14,9 +14,7 @@ QUESTIONS = 95
 
 
 def test_evidence_equals_the_documented_integral() -> None:
-    """The evidence equals the integral in the docstring of the ``rule`` module. The test computes the integral
-    numerically.
-    """
+    """The evidence equals the integral in the docstring of the ``rule`` module."""
     steps = 20_000
     for wins, losses in ((0, 0), (5, 0), (0, 5), (7, 2), (12, 12)):
         shares = [0.5 + (step + 0.5) / steps / 2 for step in range(steps)]

@@ -13,7 +13,7 @@ REQUEST = Request(({"role": "user", "content": "Hello"},), (Tool("a", "", {"type
 
 
 async def test_transforms_run_in_order_in_both_directions() -> None:
-    """Each transform receives the result of the previous one. The request that is returned is the one that was sent."""
+    """Each transform receives the result of the previous one. The returned request is the request that was sent."""
     sent: list[Request] = []
 
     async def send(request: Request) -> Answer:

@@ -46,7 +46,7 @@ def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
 
 
 def joined(found: list[list[Any]]) -> list[list[Any]]:
-    """Return the result of ``events`` with the fragments of each network read joined."""
+    """Join the fragments that belong to the same network read."""
     return [[b"".join(read)] if read and isinstance(read[0], bytes) else read for read in found]
 
 

@@ -1,5 +1,5 @@
-"""Comparison of the fast path with mitmproxy's own layers, which must write the same bytes for each read from the
-backend.
+"""Comparison of the fast path with mitmproxy's own layers. For each read from the backend, both must write the same
+bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests for the turns of concurrent internal flows."""
+"""Tests that concurrent internal flows take turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOWS = 8
 
 
 class Stage:
-    """Several flows of one owner. It records the iteration of the event loop in which each of them does its work."""
+    """Several flows of one owner, with the number of the event loop iteration in which each flow did its work."""
 
     def __init__(self) -> None:
         self.worked: list[int] = []
@@ -27,13 +27,13 @@ class Stage:
         self.flows = [FlowHandler(tflow.tflow(), ctx.options, "test", "owner") for _ in range(FLOWS)]
 
     async def work(self, flow: FlowHandler, _: Event | None = None) -> None:
-        """Stand in for the work of mitmproxy's layers, after which the flow is over."""
+        """Stand in for the work of mitmproxy's layers. Afterward, the flow is done."""
         self.worked.append(self._iteration)
         flow.done.set()
 
     async def together(self, do: Callable[[FlowHandler], Awaitable[None]]) -> list[int]:
-        """Let all flows do something at once; return the numbers of event loop iterations from the work of each flow to
-        that of the next.
+        """Run ``do`` for all flows at once. Return how many event loop iterations passed between the work of one flow
+        and the work of the next.
         """
         self.worked.clear()
         doing = asyncio.gather(*(do(flow) for flow in self.flows))
@@ -45,7 +45,7 @@ class Stage:
         return [after - before for before, after in pairwise(self.worked)]
 
     async def read(self, flow: FlowHandler, size: int) -> None:
-        """Let a flow read data, and return once it can read more."""
+        """Let a flow read ``size`` bytes, and return when the flow can read more."""
         flow._read_bytes += size
         await flow.drain_writers()
         await self.work(flow)

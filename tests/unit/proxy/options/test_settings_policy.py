@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.policy import Policy
 from unit.proxy.options.test_table import load
 
-# These fields of the policy do not correspond to an option. They depend on the request or on a profile, for example.
+# Policy fields that are not set by an option, for example because they depend on the request or on a profile.
 NOT_OPTIONS = {"backend_model", "may_look_up", "known_profiles", "profile", "forms"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 

@@ -56,8 +56,8 @@ def test_current_state_of_an_answer(kept: str, state: str, cancel: bool, now: st
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_background_answer_is_a_marked_record(stream: bool) -> None:
-    """The record of a background answer is stored like that of any other answer. In addition, it states that the answer
-    is a background answer, and whether it is streamed.
+    """A background answer is stored like any other answer. In addition, its record states that it is a background
+    answer, and whether it is streamed.
     """
     value = value_of(b'{"id":"r","status":"queued","output":[{"id":"o"}]}', b'[{"id":"i"}]', stream=stream)
     record = parse_object(value)

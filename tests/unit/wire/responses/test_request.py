@@ -152,7 +152,7 @@ def test_chat_fields_are_translated(sent, gives):
 
 
 def test_chat_format_can_be_left_out():
-    """The answer format of a chat client can be omitted, because the manifest requests it instead."""
+    """The answer format that a chat client requested can be omitted, because the manifest already states it."""
     assert "text" not in written(chat(response_format={"type": "json_object"}), keep_format=False)
 
 
@@ -332,8 +332,8 @@ def test_side_request() -> None:
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
 def test_stored_history_is_recognized(body: dict[str, object], history: str | None) -> None:
-    """``stored_history`` is the ID of the answer that a request continues. It is empty for a conversation, whose state
-    is unknown.
+    """``stored_history`` is the ID of the answer that a request continues. It is "" if the earlier turns are stored but
+    cannot be identified, and None if the request continues nothing.
     """
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
 
