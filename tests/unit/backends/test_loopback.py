@@ -256,8 +256,8 @@ async def test_unsupported_api_is_not_available(client: httpx.AsyncClient) -> No
     ],
 )
 async def test_request_that_needs_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
-    """A request that refers to stored data or requires background mode is refused. If the backend ignored such a field,
-    its answer would be incorrect.
+    """A request that refers to stored data or requires background mode is refused, because an answer that ignored these
+    fields would be incorrect.
     """
     played = Played(*WHOLE)
     loopback, url = await serve(played)

@@ -24,7 +24,7 @@ async def test_answers_take_turns() -> None:
     await asyncio.gather(*(call(*each) for each in names))
     assert done == ["h0", "q0", "t0", "h1", "q1", "h2", "h3"]
     await call(QUICK, "later")
-    assert not lock._own  # Nothing is kept for an owner that no longer waits.
+    assert not lock._own  # No owner's lock is kept after its last use.
 
 
 async def test_canceled_callers_are_skipped() -> None:

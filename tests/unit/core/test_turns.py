@@ -1,4 +1,4 @@
-"""Tests for turns of the event loop."""
+"""Tests for turns of the event loop, which run large pieces of work one at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def iterations() -> Iterations:
 
 
 async def test_one_piece_of_work_at_a_time(turns: Turns, iterations: Iterations) -> None:
-    """Many streams of one owner work one after the other, in order, and other tasks run in between."""
+    """Many streams of one owner run one after another, in order, and other tasks run in between."""
     began: list[tuple[int, int]] = []
 
     async def stream(number: int) -> None:
@@ -53,7 +53,7 @@ async def test_one_piece_of_work_at_a_time(turns: Turns, iterations: Iterations)
 
 
 async def test_owners_take_turns(turns: Turns, iterations: Iterations) -> None:
-    """The work of another owner waits for one turn, regardless of how many streams wait."""
+    """The work of another owner waits for only one turn, regardless of how many streams wait."""
     order: list[str] = []
 
     async def stream(owner: str) -> None:
@@ -66,7 +66,7 @@ async def test_owners_take_turns(turns: Turns, iterations: Iterations) -> None:
 
 
 async def test_only_stream_starts_immediately(turns: Turns, iterations: Iterations) -> None:
-    """The first piece of work starts immediately, and so does one after a break."""
+    """If an owner is the only one that works, its work starts immediately, both at first and after a break."""
     for _ in range(3):
         before = iterations.count
         await turns.wait("only")
@@ -76,7 +76,7 @@ async def test_only_stream_starts_immediately(turns: Turns, iterations: Iteratio
 
 
 async def test_canceled_work_loses_its_turn(turns: Turns) -> None:
-    """Work that is canceled while it waits, or as its turn arrives, does not keep the others from working."""
+    """Work that is canceled while it waits, or as its turn arrives, does not delay other work."""
     await turns.wait("one")
     waiting = [asyncio.create_task(turns.wait(owner)) for owner in ("one", "other", "third")]
     await asyncio.sleep(0)
@@ -94,7 +94,9 @@ def test_each_loop_has_turns_of_its_own(turns: Turns) -> None:
 
 
 async def test_only_owner_does_not_wait(iterations: Iterations) -> None:
-    """The streams of a single owner do not wait until another owner sends a request, and not long after that either."""
+    """The streams of a single owner do not wait. After another owner has sent a request, they wait for each other until
+    the other owner has been inactive for ``ALONE_SECONDS``.
+    """
     now = [0.0]
     turns = Turns(lambda: now[0])
 

@@ -41,7 +41,7 @@ def as_python(decoded: Sequence[Decoded]) -> str:
 
 
 def sender(case: Case, method: str, decoded: Sequence[Decoded]) -> Send:
-    """Return a function that answers with exactly these calls, either as tool calls or in the text format that BFCL's
+    """Return a function that answers with the given calls, either as tool calls or in the text format that BFCL's
     prompt requires.
     """
 

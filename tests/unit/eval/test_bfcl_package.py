@@ -1,6 +1,4 @@
-"""Tests for the wrapper around the BFCL package. It never executes code from a model. If the package is missing, it
-raises a one-line error.
-"""
+"""Tests for the wrapper around the BFCL package, which never executes code from a model."""
 
 from __future__ import annotations
 

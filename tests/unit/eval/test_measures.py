@@ -16,7 +16,7 @@ from toolsim.eval.measures import mcnemar, percentile, wilson
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
 def test_wilson_matches_published_intervals(ok: int, runs: int, low: float, high: float) -> None:
-    """Wilson's intervals equal the published ones to four decimal places."""
+    """Wilson's intervals equal published intervals to four decimal places."""
     assert wilson(ok, runs) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
 
 

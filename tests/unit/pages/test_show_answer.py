@@ -87,7 +87,7 @@ def test_invalid_call_is_shown_with_a_warning():
 
 
 def test_untagged_call_is_not_shown_as_repaired():
-    """If a call has no tag, the page states how it was recognized. Such a call does not count as repaired."""
+    """If a call has no tag, the page states how it was recognized, and does not show it as repaired."""
     received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✓ call of get_weather · without a tag: UNTAGGED_BARE\n" in page

@@ -116,8 +116,8 @@ def test_key_is_sufficient_for_pages(origin: str) -> None:
 
 
 def test_proxy_key_does_not_open_the_listener() -> None:
-    """A key in ``Proxy-Authorization`` does not authorize requests to the listener itself. Such requests need a key in
-    a separate header.
+    """A key in ``Proxy-Authorization`` does not authorize requests to the listener itself, which need a key in a
+    separate header.
     """
     request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401

@@ -1,4 +1,4 @@
-"""Tests for draft messages: which texts and other parts are added to the current message, and which ones begin a new
+"""Tests for draft messages: which texts and other parts are added to the current message, and which begin a new
 message.
 """
 

@@ -114,8 +114,8 @@ def test_announced_call_that_changes_ends_incomplete() -> None:
 
 
 def test_unannounced_block_breaks_silently() -> None:
-    """If a tagged block turns out to be incomplete before its call is announced, the client does not receive anything
-    of the call. The next block is not affected.
+    """If a tagged block turns out to be incomplete before its call is announced, the client receives no part of the
+    call. The next block is not affected.
     """
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)

@@ -26,7 +26,7 @@ def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
     """Feed text in chunks of ``size`` characters. Return the offset at which parsing stops, and whether the text is an
-    untagged call of the given kind. The second value is None if the text so far does not decide this.
+    untagged call of the given kind, or None if more text is needed to decide this.
     """
     form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""

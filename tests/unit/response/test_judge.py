@@ -308,8 +308,8 @@ class TestStructured:
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_misspelled_name_is_repaired(self) -> None:
-        """A misspelled tool name is repaired only if the arguments conform to the tool's schema. Therefore, such a call
-        is not announced before it is complete.
+        """A misspelled tool name is repaired only if the arguments conform to the tool's schema. The call is therefore
+        not announced before it is complete.
         """
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [

@@ -25,9 +25,7 @@ def test_other_spellings_are_not_accepted(other: str) -> None:
 
 
 def test_longest_spelling_at_a_place_counts() -> None:
-    """If several misspellings match, the longest takes precedence. An exact marker does not count as misspelled. Text
-    with which a misspelling can begin is recognized as such.
-    """
+    """If several misspellings match, the longest takes precedence. An exact marker does not count as misspelled."""
     found = Spellings(["<tool_call>", "<tool_calls>"], ["<toolcall>"])
     assert found.at("a <tool_cal> b", 2) == "<tool_cal>"
     assert found["<tool_cal>"] == "<tool_call>"

@@ -34,7 +34,7 @@ def test_foreign_tags_are_added() -> None:
     [("", 0), ("a", 1), ("a<", 1), ("a<t", 1), ("a<x", 3), ("<<t", 1), ("a<tag>", 6), ("a </ta", 6), ("<t <ta", 3)],
 )
 def test_partial_tag_is_held_back(text: str, at: int) -> None:
-    """If text ends with the beginning of a tag, this part of the text is held back."""
+    """The beginning of a tag at the end of a text is held back."""
     beginnings = frozenset(tag[:end] for tag in ("<tag>", "<two>", "[TAG]") for end in range(1, 5))
     assert held_from(text, 0, beginnings) == at
     assert held_from(text.replace("<", "[").upper(), 0, beginnings) == at

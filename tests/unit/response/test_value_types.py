@@ -182,7 +182,7 @@ def test_corrected_value_fits_its_schema(schema: dict[str, Any], value: Any) -> 
 
 
 def strings(value: Any) -> set[str]:
-    """Return all strings in a value. If a string contains JSON, the strings in this JSON are included."""
+    """Return all strings in a value, including strings in JSON that is itself inside a string."""
     match value:
         case str():
             try:

@@ -187,8 +187,8 @@ def test_requests_that_can_have_mcp_tools(policy: Policy, change: dict[str, Any]
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
-    """Errors about the API key, payment, the model or rate limits are unrelated to tools. The request is not retried
-    without tools after such an error.
+    """After an error about the API key, payment, the model or rate limits, the request is not retried without tools,
+    because these errors are unrelated to tools.
     """
     course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None

@@ -135,8 +135,8 @@ def test_provider_error_is_retried_without_tools() -> None:
 
 
 def test_missing_required_call_is_retried() -> None:
-    """If the model writes text although a call is required, the client receives the text, and the model is asked for
-    the call.
+    """If the model writes text although a call is required, the client receives the text, and a retry requests the
+    call.
     """
     seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
     assert seen.items == [["text", "I would rather not."], ADD]

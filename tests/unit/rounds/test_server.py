@@ -1,4 +1,4 @@
-"""Tests for the runner's server with real HTTP. The tests provide the rounds."""
+"""Tests for the runner's server, with real HTTP requests and simulated rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for compiled schemas. Their verdicts equal those of jsonschema, but checks are limited in time, and references
+"""Tests for compiled schemas, which return the same verdicts as jsonschema. Checks are limited in time, and references
 are never fetched.
 """
 

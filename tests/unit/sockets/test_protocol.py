@@ -55,7 +55,7 @@ def read(text: str) -> ClientMessage:
 
 
 def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **body: Any) -> bytes:
-    """Return the event stream that an HTTP client would receive for an answer with this text or error."""
+    """Return the event stream that an HTTP client would receive for an answer with the given text or error."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m", echo=echo(body)))
     end = Ended({0: "stop"}) if error is None else Failed(error)
     frames = [writer.write(event) for event in (Opened(), TextDelta(text), end)]

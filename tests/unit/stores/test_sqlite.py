@@ -81,9 +81,8 @@ async def test_two_processes_share_a_file(tmp_path: Path) -> None:
 
 
 async def test_failed_read_hides_no_later_write(tmp_path: Path) -> None:
-    """After a read has failed, the next read finds what was written in the meantime, even while the exception exists.
-
-    An open cursor would keep the connection at its snapshot of the file.
+    """After a failed read, the next read finds later writes, even while the exception still exists. An open cursor
+    would keep the connection at an old snapshot of the file.
     """
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record(str(number), b"1", str(number - 1)) for number in range(9)])
@@ -513,7 +512,7 @@ async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> No
 
 
 async def test_in_memory_store_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In-memory stores do not write files and do not share records. When such a store is closed, its records are
+    """In-memory stores do not write files and do not share records. When an in-memory store is closed, its records are
     lost.
     """
     monkeypatch.chdir(tmp_path)

@@ -76,7 +76,7 @@ def test_any_bytes_at_any_split(pieces: list[bytes], data: st.DataObject) -> Non
 
 @given(st.lists(st.tuples(st.sampled_from(["", "delta", "response.created"]), st.text(alphabet='aé🐢{}":, '))))
 def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
-    """httpx-sse and toolsim decode the frames that toolsim writes in the same way."""
+    """httpx-sse decodes the frames that toolsim writes to the same events as toolsim."""
     stream = b"".join(encode(data, event) + comment("telemetry") for event, data in events)
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
     seen = list(httpx_sse.EventSource(answer).iter_sse())

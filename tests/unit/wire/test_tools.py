@@ -239,9 +239,7 @@ def test_tools_declared_by_type():
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
 def test_call_item_type_is_not_a_client_tool(kind: str) -> None:
-    """A tool whose type is that of a call item (such as ``shell_call``) is not a client tool, and is left to the
-    backend.
-    """
+    """A tool with the type of a call item, such as ``shell_call``, is not a client tool, and is left to the backend."""
     declared = {"type": kind, "execution": "client"}
     assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
 

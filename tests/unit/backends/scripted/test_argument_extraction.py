@@ -102,7 +102,7 @@ def test_required_nullable_parameter_is_null() -> None:
 
 
 def test_optional_pydantic_fields_are_filled() -> None:
-    """Pydantic declares optional fields with ``anyOf`` and null. Such fields are filled from the sentence."""
+    """Optional fields, which Pydantic declares with ``anyOf`` and null, are filled from the sentence."""
     optional = tool("f", {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, [])
     assert fill(optional, "take 5") == [{"n": 5}]
 

@@ -86,7 +86,7 @@ def test_better_challenger_is_preferred() -> None:
 
 
 def test_worse_challenger_is_dropped_early() -> None:
-    """A challenger that loses every pair is dropped at the first check, which takes place after 12 pairs."""
+    """A challenger that loses every pair is dropped at the first check, after 12 pairs."""
     comparison = Comparison(CHALLENGERS)
     asked = 0
     while comparison.verdict(QUESTIONS - asked) is None:

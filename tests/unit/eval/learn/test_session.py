@@ -36,7 +36,7 @@ async def learned(ask: Ask, engine: str = "llama.cpp") -> TuningResult:
 
 
 def only(**values: str) -> Model:
-    """Return a model that makes correct calls only if the setting has these values."""
+    """Return a model that makes correct calls only if the setting has the given values."""
     return lambda setting, question: not question.calls or values.items() <= setting.values().items()
 
 

@@ -1,8 +1,7 @@
 """Freezing objects that exist at startup, so that garbage collection does not examine them.
 
-Each test runs in a separate process, because objects are frozen for the rest of the process. Unfreezing them would
-expose the garbage of all earlier tests to the next collection. If that garbage included a socket, an unrelated test
-would fail.
+Each test runs in a separate process, because objects stay frozen for the rest of the process. Unfreezing them would
+also expose the garbage of earlier tests, such as sockets, and an unrelated test could fail.
 """
 
 from __future__ import annotations

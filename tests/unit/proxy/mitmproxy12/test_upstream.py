@@ -1,4 +1,4 @@
-"""The patches for mitmproxy in `addon/docs/upstream.md`, which must apply to the installed version."""
+"""Tests that the patches in ``addon/docs/upstream.md`` apply to the installed version of mitmproxy."""
 
 from __future__ import annotations
 

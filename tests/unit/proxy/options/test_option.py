@@ -40,7 +40,7 @@ def test_texts_are_parsed_as_by_mitmproxy(option: Option, texts: list[str], valu
     ],
 )
 def test_invalid_texts_are_refused(option: Option, texts: list[str], reason: str) -> None:
-    """The error for an invalid value quotes the value and states what was expected."""
+    """The error for an invalid value quotes the value and states the expected format."""
     with pytest.raises(ValueError, match=reason):
         option.from_texts(texts)
 

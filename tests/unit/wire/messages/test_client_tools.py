@@ -73,8 +73,8 @@ def test_toolset_members_match_the_sdk(kind: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_call_of_a_toolset_member(stream: bool) -> None:
-    """A call to a toolset member contains the names of the member and of its toolset. Such a call is also recognized in
-    the history of a later request.
+    """A call to a toolset member contains the names of the member and of its toolset, and is recognized in the history
+    of a later request.
     """
     plan, _ = planned(COMPUTERS, BASH)
     arguments = {"coordinate": [3, 4]}

@@ -158,8 +158,8 @@ def test_tools_and_choices() -> None:
     ],
 )
 def test_client_tools_are_offered(declared: dict[str, Any], is_own: bool) -> None:
-    """A tool that the client defines is offered regardless of its name. A tool of one of Anthropic's server tool types
-    is kept for the server that runs it.
+    """A tool that the client defines is offered regardless of its name. Anthropic's server tools are kept for the
+    server that runs them.
     """
     tool = {**TOOL, **declared} if is_own else declared
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))

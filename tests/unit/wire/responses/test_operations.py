@@ -90,7 +90,7 @@ def test_missing_counting_endpoint_is_recognized(status: int, body: dict[str, An
 
 
 def test_summary_request_keeps_model_fields() -> None:
-    """The request for a summary keeps fields that concern the model, and drops fields that apply only to turns."""
+    """The request for a summary keeps the model, the instructions and the tools. It is neither streamed nor stored."""
     turn = summary_request({"model": "m", "input": "Hello", "instructions": "Be brief.", "tools": [{}], "stream": True})
     assert turn == {
         "model": "m",
