@@ -193,7 +193,6 @@ def test_incremental_and_buffered_answers_are_equal(
     if expected.is_corrected:  # The types of arguments that the client has already received cannot be corrected.
         assert [call[0] for call in seen.calls] == [call[0] for call in expected.calls]
         return
-    # Any other difference between the two answers concerns announced calls that turned out not to be calls. The client
     # The answers can also differ in announced calls that turned out not to be calls. The client receives them with the
     # status "incomplete".
     broken = [call for call in seen.calls if call[2] == "incomplete"]

@@ -152,7 +152,7 @@ NAMES = [
         ("write5", None),
         ("writewrite", "write"),
         ("write:write", "write"),
-        ("read_file_read_file", None),  # Two tools have this name. They differ only in case.
+        ("read_file_read_file", None),  # The names of two tools differ only in case.
         ("writewritewrite", "write"),
         ("write.write.write", "write"),
         ("writewrit", None),

@@ -250,9 +250,7 @@ async def test_deletion_proceeds_in_small_amounts(tmp_path: Path, monkeypatch: p
 
 
 async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a process is killed during a write, the parts of the large value are deleted later, as soon as the process can
-    no longer be writing it.
-    """
+    """If a process is killed while it writes a large value, the parts of the value are deleted after a minute."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
     store = SqliteStore(tmp_path / "store", StoreLimits(), clock)

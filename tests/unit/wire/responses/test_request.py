@@ -332,8 +332,8 @@ def test_side_request() -> None:
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
 def test_stored_history_is_recognized(body: dict[str, object], history: str | None) -> None:
-    """``stored_history`` is the ID of the answer that a request continues. It is "" for a conversation or an invalid ID,
-    and None for a complete request.
+    """``stored_history`` is the ID of the answer that a request continues. It is "" for a conversation or an invalid
+    ID, and None for a complete request.
     """
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
 
