@@ -1,4 +1,4 @@
-"""Tests for performing the runs of an evaluation."""
+"""Tests for running an evaluation."""
 
 from __future__ import annotations
 

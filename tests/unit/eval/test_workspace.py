@@ -56,8 +56,8 @@ def test_unknown_workspace_error_names_the_correct_id() -> None:
 
 
 def test_facts_change_only_with_confirmation() -> None:
-    """Proposing a new value does not change a fact. The commit requires both a proposal and the confirmation of a
-    person.
+    """Proposing a new value does not change a fact. Committing it requires both the proposal and a person's
+    confirmation.
     """
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok

@@ -37,8 +37,8 @@ def test_tool_lists_match_names() -> None:
 
 
 def test_tool_names_are_unique() -> None:
-    """The functions for MCP tools have unique names, which differ from the client's functions and contain only valid
-    characters.
+    """The functions for MCP tools have unique names, which differ from the names of the client's functions and contain
+    only valid characters.
     """
     catalog = McpCatalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):

@@ -52,7 +52,7 @@ def of_turn(request: dict[str, Any], answer: bytes) -> dict[str, Any]:
     flow.request.content = json.dumps(request).encode()
     kept.of_turn(span, flow, answer)
     found = filled(kept, span)
-    # Once the content has been added to its span, no copy of it is kept.
+    # Once the content is part of the span, no other copy of it is kept.
     assert (kept._noted, kept._size) == ({}, 0)
     return found
 

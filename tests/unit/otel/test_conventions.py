@@ -51,7 +51,7 @@ def test_every_name_is_published_or_defined_by_toolsim() -> None:
     ours = {name for name in names if name.startswith(OWN)}
     assert len(names - ours) > 25
     assert names - ours - published() == set()
-    # toolsim's own names are fields of the report, except ``mcp.server``.
+    # Attributes that only toolsim defines are named after fields of the report, except ``mcp.server``.
     fields = {name.removeprefix(OWN) for name in ours} - {"mcp.server"}
     assert fields == {"calls", "rounds", "round", "usage_estimated"}
     assert all(hasattr(Report(), field) for field in fields | set(conventions._FINDINGS))

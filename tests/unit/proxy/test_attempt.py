@@ -130,8 +130,8 @@ def test_other_answers_change_nothing(status: int, content: bytes) -> None:
 
 
 def test_refusal_of_an_unrepeatable_request_is_remembered() -> None:
-    """If a rejected request cannot be resent, the client receives the error, and the next request does not use the
-    feature.
+    """If the backend rejects a feature and the request cannot be resent, the client receives the error. The next
+    request does not use the feature.
     """
     asked = Asked()
     assert not asked.gets(400, b"no support: does not support tools", can_resend=False)

@@ -148,7 +148,7 @@ def test_refused_request_has_no_backend_answer(mitm: Any, tmp_path: Path) -> Non
 
 
 def test_passing_streams_are_recorded(mitm: Any, tmp_path: Path) -> None:
-    """If a request has no tools, toolsim does not change the stream that answers it, but still records it."""
+    """If a request has no tools, toolsim passes on the answer's stream unchanged, but still records it."""
     kind, body = chat_stream("Hi.")
     exchange(question(stream=True, tools=[]), kind, body)
     backend, client = read(tmp_path / "chat-stream-passed-0001.flow")

@@ -55,7 +55,7 @@ def test_number_of_results_is_limited() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a{1000}){1000}", "(" * 190, "(?:a|a?)+" * 15 + "b", "\\p{L}" * 30])
 def test_malicious_patterns_are_fast(pattern: str) -> None:
-    """Patterns that are designed to be slow take little time to search."""
+    """Searching with a pattern that is designed to be slow takes little time."""
     tools = [Tool(f"t{number}", f"t{number}", description="a" * 4_000 + "!") for number in range(200)]
     started = time.monotonic()
     find_tools(tools, {"pattern": pattern})

@@ -103,7 +103,7 @@ def test_large_event_is_a_separate_step() -> None:
     assert sum(not step for step in behind) >= 3
 
 
-# ─ Joint processing of frames that arrive together, compared with the slow path ─
+# ─ Joint processing of frames that arrive together, compared with parsing each frame separately ─
 
 WORDS = ("Hel", "lo ", "a < b", "<", "tool_", "<tool_call>", "</tool_call>", CALL, CALL[:30], CALL[30:], "\n", "\n\n  ")
 WORDS += (
@@ -231,8 +231,8 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
     found = report.as_dict()
-    # The failures are sorted, because their order depends on the writes: lost calls are counted when they are read, and
-    # other calls when they are judged.
+    # The failures are sorted, because their order depends on how the bytes are split: lost calls are counted when they
+    # are read, and other calls when they are judged.
     found["parse_failures"] = sorted(found["parse_failures"])
     if report.tool_cutoff:
         del found["parse_failures"]  # Text that arrives with the end of the turn can cause more failures.

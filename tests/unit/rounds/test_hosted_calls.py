@@ -162,8 +162,8 @@ def test_tool_lists_come_first() -> None:
 
 
 def test_mcp_call_needs_no_second_opinion() -> None:
-    """An MCP call runs without a second opinion. A call to a client's tool in the same round is dropped if the opinion
-    is negative.
+    """An MCP call runs without a second opinion. A call to a client's tool in the same round still needs one, and is
+    dropped if the opinion is negative.
     """
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)

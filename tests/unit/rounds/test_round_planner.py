@@ -201,8 +201,8 @@ def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
 
 
 def test_second_opinion_counts_as_a_round() -> None:
-    """A second opinion counts as a round, in which no retries are permitted. It is possible only if another round is
-    left after it.
+    """A second opinion counts as a round, in which no retries are permitted. It is requested only if another round
+    remains afterward.
     """
     course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), RoundLimits(rounds=4))
     first = course.first()

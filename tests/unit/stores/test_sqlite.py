@@ -265,7 +265,7 @@ async def test_abandoned_parts_are_deleted(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("damage", ["number = 0", "number = 4", "number = 10", "1"])
 async def test_incomplete_value_is_not_found(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record whose large value lacks a part cannot be found by ID, by name or in a chain."""
+    """A record whose large value lacks a part cannot be found by ID, by name or as part of a chain."""
     in_parts(monkeypatch, size=100, part=10)
     store, whole = SqliteStore(tmp_path / "store", StoreLimits()), b'{"x": "%s"}' % (b"y" * 92)
     await store.put("p", [Record("large", whole, names=("ä", "b")), Record("next", b"{}", "large")])
@@ -340,7 +340,7 @@ async def test_closing_waits_for_a_limited_time(tmp_path: Path, monkeypatch: pyt
     slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
     behind = asyncio.create_task(store.put("p", [Record("y", b"1")]))
     await asyncio.sleep(0)
-    # This operation is only released after ``close``, which therefore cannot wait for it.
+    # ``close`` cannot wait for the slow operation, which is released only afterward.
     await asyncio.wait_for(store.close(), 30)
     done.set()
     results = await asyncio.gather(slow, behind, return_exceptions=True)

@@ -47,7 +47,7 @@ def test_hidden_tools_are_never_offered() -> None:
 
 
 def test_envelope_has_all_fields() -> None:
-    """The envelope of a tool result always contains all four fields. In ``errors``, the code comes before the
+    """The envelope of a tool result always contains the same four fields. In ``errors``, the code comes before the
     explanation.
     """
     assert ToolResult(True, 1).envelope() == {"ok": True, "data": 1, "warnings": [], "errors": []}

@@ -62,7 +62,7 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard = Guard()
     patches.install(EXCHANGES, guard)
-    guard.stop()  # Otherwise the guard would require that the addon's hooks clear each flow, but no addon is loaded.
+    guard.stop()  # Otherwise, the guard would reject every flow, because no addon is loaded.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
     # With normal time slices, the fast path and mitmproxy's layers could pause at different points on a busy machine.

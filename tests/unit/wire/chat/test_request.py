@@ -326,8 +326,8 @@ def test_reasoning_precedes_calls(field):
 
 
 def test_side_request() -> None:
-    """A side request asks the model an additional question about the same conversation. It keeps the model and its
-    settings, but its answer is short and deterministic.
+    """A side request asks the same model a question, without the conversation and the tools, and requires a brief,
+    deterministic answer.
     """
     body = {
         "model": "m",

@@ -301,7 +301,9 @@ def test_tool_can_be_chosen_by_type(kind):
 
 
 def test_side_request() -> None:
-    """A side request asks the model an additional question. It keeps the model and its settings, and is not stored."""
+    """A side request asks the same model a question, without the conversation and the tools, and requires a brief,
+    deterministic answer. The answer is not stored.
+    """
     body = {
         "model": "m",
         "input": "hi",
