@@ -32,7 +32,7 @@ def test_largest_share_is_evicted_first() -> None:
 
 
 def test_key_has_a_single_value() -> None:
-    """If a key is set again, its value is replaced, even if another owner sets it. Removed entries no longer count."""
+    """If a key is set again, its value is replaced, even if another owner sets it."""
     shares: FairCache[str] = FairCache(2, 10)
     shares.put(b"a", "1", "me", 5)
     shares.put(b"a", "2", "you", 6)

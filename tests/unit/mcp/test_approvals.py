@@ -64,7 +64,7 @@ def test_owner_loses_only_own_approvals() -> None:
 
 async def test_operator_decides_waiting_calls() -> None:
     """A decision by the operator applies to all calls of an answer that are waiting for approval. If the operator does
-    not decide in time, a call is refused. The call of a canceled request no longer waits.
+    not decide in time, a call is refused.
     """
     changed: list[str] = []
     desk = OperatorApprovals(changed.append)

@@ -185,8 +185,8 @@ async def test_background_records_are_inaccessible() -> None:
 
 
 async def test_records_are_written_with_versions(caplog: pytest.LogCaptureFixture) -> None:
-    """A record is written only if the stored version is the expected one. Records can also be found by name. A failed
-    read or write is counted, but a version conflict is not.
+    """A record is written only if the stored version is the expected version. A failed read or write is counted, but a
+    version conflict is not.
     """
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})

@@ -174,9 +174,7 @@ TRIP = Tool(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_client_examples_are_shown(form: str) -> None:
-    """The client's first two valid examples are shown as calls. They do not affect the tools that are parsed from the
-    manifest.
-    """
+    """The client's first two valid examples are shown as calls."""
     shown = manifest([TRIP], sentinel="tool_call", answer_format=None, form=form)
     plain = manifest([replace(TRIP, examples=())], sentinel="tool_call", answer_format=None, form=form)
     added = len(shown.splitlines()) - len(plain.splitlines())

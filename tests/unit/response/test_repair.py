@@ -169,7 +169,5 @@ NAMES = [
     ],
 )
 def test_misspelled_name_must_match_one_tool(written: str, fit: str | None) -> None:
-    """A misspelled tool name is matched to a tool only if no other tool matches equally well. A smaller difference
-    takes precedence.
-    """
+    """A misspelled tool name is matched to a tool only if no other tool matches equally well."""
     assert fit_name(written, NAMES) == fit

@@ -265,9 +265,7 @@ async def test_ended_job_reports_the_reason(server: RunnerServer, has_started: b
 
 
 async def test_keepalives_do_not_affect_events() -> None:
-    """Events are received in order, with keep-alives while the next event is late. If the iterator is closed, its
-    source is closed as well.
-    """
+    """Events are received in order, with keep-alives while the next event is late."""
     closed: list[bool] = []
 
     async def slow() -> AsyncGenerator[object]:

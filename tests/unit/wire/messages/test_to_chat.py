@@ -258,7 +258,7 @@ def test_bad_requests_name_their_path(fields: dict[str, Any], message: str) -> N
 
 def test_messages_backend_receives_supported_fields() -> None:
     """A request for a Messages backend contains every field that the API supports. All other fields are dropped and
-    listed in the report. A stored file is represented by its ID.
+    listed in the report.
     """
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
