@@ -188,8 +188,8 @@ def storing(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_rebound_host_name_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A request is refused if its host name is foreign and only resolves to this machine (DNS rebinding), with or
-    without an Origin header.
+    """A request for a foreign host name that resolves to this machine (DNS rebinding) is refused, with or without an
+    Origin header.
     """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
@@ -280,7 +280,9 @@ def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdu
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
-    """mitmproxy's ``keep_host_header`` option works as documented. The host name is checked in either case."""
+    """mitmproxy's ``keep_host_header`` option works as documented. Even if the option is off, the host name in the
+    client's Host header is checked.
+    """
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="localhost:99").status == 200
@@ -418,8 +420,8 @@ def test_forwarding_requires_the_key(
 
 
 def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """If the client sends toolsim's key in Proxy-Authorization, the backend receives the client's other key, which is
-    in Authorization, unchanged.
+    """If the client sends toolsim's key in Proxy-Authorization, the other key, in Authorization, reaches the backend
+    unchanged.
     """
     backend.play(stream_of("Hi"))
     url = "http://api.nowhere.invalid/v1/chat/completions"

@@ -228,7 +228,9 @@ ABOUT_THE_REQUEST = (
 @pytest.mark.parametrize("error", ABOUT_THE_REQUEST)
 @pytest.mark.parametrize("has_tool", [True, False])
 def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -> None:
-    """A 404 that concerns the request and not its path reaches the client unchanged, and no other path is tried."""
+    """If the cause of a 404 is the request and not its path, the client receives the 404 unchanged, and no other path
+    is tried.
+    """
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(json.dumps(error).encode(), 404, Content_Type="application/json")
@@ -314,8 +316,8 @@ def test_errors_have_the_format_of_the_clients_api(client: str, stream: bool) ->
 
 
 def test_body_that_is_not_json_is_the_clients_error(backend: TextBackend) -> None:
-    """If the body of a request is not JSON, the client receives a 400. The request is not sent to a path that the
-    backend lacks.
+    """If the body of a request is not JSON, the client receives a 400. toolsim does not search for the backend's API
+    with an invalid request.
     """
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:

@@ -1,5 +1,5 @@
-"""Tests for turns that toolsim ends early. The backend is stopped, and the client's connection stays open, with HTTP/1
-and HTTP/2.
+"""Tests for turns that toolsim ends early. The request to the backend is aborted, and the client's connection stays
+open, with HTTP/1 and HTTP/2.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def deltas(events: list[Any]) -> list[Any]:
 
 
 def test_text_after_a_call_stops_the_backend(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The first text after a call ends the turn and stops the backend. The connection to the client is reused."""
+    """The first text after a call ends the turn and aborts the request to the backend. The client can reuse its
+    connection.
+    """
     backend.play(talks_on)
     for _ in range(3):
         reply = line.post("/v1/chat/completions", ask(stream=True))
@@ -87,7 +89,9 @@ def test_non_streamed_answer_is_cut_too(backend: RawBackend, line: Line, ask: An
 
 
 def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -> None:
-    """If the model repeats a call endlessly, the turn ends with a single call, and the backend is stopped."""
+    """If the model repeats a call endlessly, the turn ends with a single call, and the request to the backend is
+    aborted.
+    """
 
     async def goes_round(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")

@@ -233,7 +233,7 @@ def test_answer_in_rounds_is_finished(backend: TextBackend, pool: ThreadPoolExec
 
 
 def test_second_signal_ends_the_proxy_immediately(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """A second signal ends the proxy immediately. The log contains the number of interrupted exchanges."""
+    """A second signal ends the proxy immediately. The log states how many exchanges were interrupted."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=60) as proxy:
         answer = asked(pool, proxy, "chat", "hang", stream=True)

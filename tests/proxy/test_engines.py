@@ -83,8 +83,8 @@ def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool,
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """If the backend rejects files, each file is replaced with a line of text. This also applies to later requests. The
-    log mentions it once.
+    """If the backend rejects files, each file in this request and later requests is replaced with a line of text. The
+    log mentions this once.
     """
 
     async def behave(answer: Answer) -> None:

@@ -248,8 +248,8 @@ def test_answer_to_head_has_no_body() -> None:
 
 
 def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """If the client disconnects in the middle of a stream, the backend is stopped, and the exchange no longer counts as
-    in progress.
+    """If the client disconnects in the middle of a stream, the request to the backend is aborted, and the exchange no
+    longer counts as in progress.
     """
 
     async def endless(answer: Answer) -> None:

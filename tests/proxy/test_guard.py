@@ -12,7 +12,8 @@ from support.raw_backend import Answer, RawBackend
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}
-# A body for another path is streamed, so the ``request`` and ``response`` hooks are called too late to stop it.
+# If the path does not belong to an API, the body is streamed, so the ``request`` and ``response`` hooks are called too
+# late to stop it.
 CASES = {
     "/v1/chat/completions": ("requestheaders", "request", "responseheaders", "response"),
     "/other": ("requestheaders", "responseheaders"),

@@ -38,7 +38,7 @@ TURNS = {
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Path]:
-    """A flow file with one exchange of each kind. The prompt contains the name of the kind."""
+    """A flow file with one exchange of each kind. Each prompt names its kind."""
     path = tmp_path_factory.mktemp("flows") / "turns.flow"
     with TextBackend(list(TURNS.values())) as backend:
         with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
@@ -56,8 +56,8 @@ def read(path: Path) -> list[HTTPFlow]:
 
 
 def test_streams_are_stored(recorded: Path) -> None:
-    """In a flow file, the flow contains the streamed answer as the client received it. After a revert, it contains the
-    backend's answer.
+    """In a flow file, the flow contains the streamed answer as the client received it. After mitmproxy's "revert", it
+    contains the backend's answer.
     """
     flow = read(recorded)[0]
     assert flow.response is not None

@@ -1,5 +1,5 @@
-"""Tests for undeclared calls in JSON, in which a model writes a greeting to the user. A second round replaces such a
-call with text.
+"""Tests for models that greet the user with a JSON call to an undeclared tool. A second round replaces the call with
+text.
 """
 
 from __future__ import annotations
@@ -234,9 +234,7 @@ def test_limit_option_or_profile_forbids_second_round(stream: bool, backend: Tex
 @pytest.mark.parametrize("option", [{"toolsim_retry": 1}, {"toolsim_second_opinion": "on"}])
 @pytest.mark.parametrize("stream", [False, True])
 def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], backend: TextBackend) -> None:
-    """Undeclared calls are also replaced if another option, such as retries, already causes answers to be processed in
-    rounds.
-    """
+    """Undeclared calls are also replaced if another option, such as ``toolsim_retry``, enables further rounds."""
     with Mitmdump(backend.url, **option) as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         reply = line.post("/v1/responses", body("responses", stream=stream))
@@ -247,8 +245,8 @@ def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: Path) -> None:
-    """The report contains the name of the undeclared call. Both rounds are recorded, and the recordings can be replayed
-    with the same result.
+    """The report names the undeclared call. Both rounds are recorded, and the recordings can be replayed with the same
+    result.
     """
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]

@@ -145,7 +145,7 @@ def test_compliant_answer_passes_byte_for_byte(
 def test_failure_to_comply_is_remembered(
     api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """If a model has ignored the required format, later prompts for that model contain the requirement as text."""
+    """If a model has ignored the required format, later prompts for that model describe the format as text."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
         reply = post(proxies[api], api, body(api, name, stream=stream))
@@ -162,9 +162,7 @@ def test_failure_to_comply_is_remembered(
 def test_format_without_a_field_is_in_the_prompt(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """The Messages API has no field for the format ``json_object``, so the prompt contains the requirement from the
-    start.
-    """
+    """The Messages API has no field for the format ``json_object``, so the prompt requires JSON from the start."""
     asked = body(api, f"object {api}", stream=False)
     wanted = {"type": "json_object"}
     asked |= {"text": {"format": wanted}} if api == "responses" else {"response_format": wanted}

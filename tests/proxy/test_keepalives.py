@@ -1,4 +1,4 @@
-"""Tests for keep-alives, which a stream contains while the backend is silent."""
+"""Tests for the keep-alives that a client receives while the backend is silent."""
 
 from __future__ import annotations
 
@@ -156,7 +156,9 @@ async def sends_call(answer: Answer) -> None:
 
 @pytest.mark.parametrize("api", PATHS)
 def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBackend, impatient: Path) -> None:
-    """If the client disconnects before the backend has sent headers, the backend is stopped. The next turn succeeds."""
+    """If the client disconnects before the backend has sent headers, the request to the backend is aborted. The next
+    turn succeeds.
+    """
     left = threading.Event()
 
     async def late(answer: Answer) -> None:
@@ -186,7 +188,7 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
 @pytest.mark.parametrize("api", PATHS)
 def test_late_broken_connection_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
     """If the client has already received status 200, and the connection to the backend breaks before the backend's
-    headers, the stream ends with an error.
+    headers arrive, the stream ends with an error.
     """
 
     async def dies(answer: Answer) -> None:

@@ -105,9 +105,7 @@ BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "to
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_invalid_option_stops_the_start(name: str) -> None:
-    """If the value of an option is invalid, mitmdump exits, and the log contains the name of the option and the
-    value.
-    """
+    """If the value of an option is invalid, mitmdump exits, and the log names the option and the value."""
     proxy = Mitmdump("http://127.0.0.1:9", **{name: BAD_OPTIONS[name]})
     assert proxy.exit_code() == 1
     assert name in proxy.log()

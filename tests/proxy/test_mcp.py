@@ -274,8 +274,8 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
 def test_no_secret_is_left_in_log_or_recording(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """The client's token for an MCP server is not contained in the log, the recordings, the flow comments or the
-    requests of rounds.
+    """The client's token for an MCP server does not appear in the log, the recordings, the flow comments or the
+    requests to the backend.
     """
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
@@ -295,7 +295,9 @@ def test_no_secret_is_left_in_log_or_recording(
 
 @pytest.mark.slow
 def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
-    """When the proxy exits, all MCP servers and their supervisors end, even if one of each has been killed before."""
+    """When the proxy exits, all MCP servers and their supervisors end, even if a server and another server's supervisor
+    have been killed.
+    """
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
         with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k") as client:
@@ -376,8 +378,8 @@ def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Pat
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_orphaned_children_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
-    """If a child of an MCP server has lost its parent, it still ends with the proxy, even if it has its own session and
-    the proxy is killed.
+    """An orphaned child process of an MCP server ends with the proxy, even if the child has its own session and the
+    proxy is killed.
     """
     pids = tmp_path / "pids"
     program = (

@@ -151,9 +151,7 @@ class Prometheus:
 
 
 def queries() -> list[tuple[str, str]]:
-    """Return the panel title and the expression of each query on the dashboard. Variables are replaced as Grafana
-    does.
-    """
+    """Return the panel title and the expression of each query on the dashboard. Grafana's variables are replaced."""
     board = json.loads(DASHBOARD.read_text())
     return [
         (panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$client", ".*"))

@@ -379,7 +379,7 @@ def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
-        # The banner at startup can also cause requests for the lists, which do not contain a client's key.
+        # To print the startup banner, the proxy can also request the model lists, without a client's key.
         assert {headers.get("authorization") for headers in small.list_headers} == {"Bearer sk-small"}
         assert {headers.get("authorization") for headers in server.list_headers} - {None} == {"Bearer clients-own"}
         one = line.request("GET", "/v1/models/claude-haiku-4-5").json()
@@ -523,9 +523,7 @@ def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend,
 
 
 def test_invalid_file_stops_the_start(tmp_path: Path) -> None:
-    """If the models file is invalid, mitmdump does not start, and the log contains the name of the file and the
-    line.
-    """
+    """If the models file is invalid, mitmdump does not start, and the log names the file and the line."""
     file = write(tmp_path / "models.toml", '[[models]]\nnames = "a"\nurl = "localhost:1"\n')
     proxy = Mitmdump(None, toolsim_models=str(file))
     assert proxy.exit_code() == 1
@@ -572,7 +570,7 @@ def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBacke
 
 
 def test_overview_lists_the_models(file: Path, small: TextBackend) -> None:
-    """The overview page contains the name of the models file and lists its models."""
+    """The overview page names the models file and lists its models."""
     with proxied(file, small.url) as (_, line):
         page = line.request("GET", "/toolsim/", accept="application/json").json()
     assert page["models"] == ["claude-haiku-4-5", "text-model"]

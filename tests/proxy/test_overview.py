@@ -101,7 +101,7 @@ def test_overview_reports_backend_down() -> None:
 
 
 def test_overview_without_the_key_is_short() -> None:
-    """Without the key, the overview page contains only the name and the base URLs."""
+    """Without the key, the overview page shows only toolsim's name and base URLs."""
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         public = facts(line)
         assert public == {
@@ -117,7 +117,7 @@ def test_overview_without_the_key_is_short() -> None:
 
 
 def test_rebound_name_and_host_header() -> None:
-    """A web page with a rebound host name cannot read the overview page. The value of the Host header is escaped."""
+    """A web page that uses DNS rebinding cannot read the overview page. The value of the Host header is escaped."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         assert line.request("GET", PATH, Host="rebound.example").status == 403
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:

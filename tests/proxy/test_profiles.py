@@ -26,7 +26,7 @@ engine = "llama.cpp"
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A configuration folder of a user, with a profile for the model ``m``."""
+    """A user's configuration folder, with a profile for the model ``m``."""
     (tmp_path / "toolsim" / "profiles").mkdir(parents=True)
     (tmp_path / "toolsim" / "profiles" / "mine.toml").write_text(PROFILE)
     return tmp_path
@@ -46,9 +46,7 @@ def prompt(backend: RawBackend) -> str:
 
 @pytest.mark.slow
 def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> None:
-    """The headers, the log and the metrics contain the name of the profile in use. Options that the user sets override
-    the profile.
-    """
+    """The headers, the log and the metrics name the profile in use. Options that the user sets override the profile."""
     environment = {"XDG_CONFIG_HOME": str(own)}
     with Mitmdump(backend.url, environment=environment, toolsim_log="text") as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -101,7 +99,7 @@ def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: An
 
 @pytest.mark.slow
 def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
-    """If a profile is invalid, the proxy does not start, and the error contains the file and the line. If profiles are
+    """If a profile is invalid, the proxy does not start, and the error names the file and the line. If profiles are
     disabled, the proxy starts.
     """
     file = own / "toolsim" / "profiles" / "mine.toml"

@@ -33,7 +33,7 @@ DAYS = {
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
 BAD = GOOD.replace("3", '"three"')
 MISFIT = BAD.removeprefix("<tool_call>").removesuffix("</tool_call>")
-# For each fault: the first answer of the model, the error record that it receives, and the reason in this record.
+# For each fault: the model's first answer, the error record that the model receives, and the reason in the record.
 WAYS: dict[str, tuple[Turn, str, str]] = {
     "schema": (says(BAD), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "malformed": (says(GOOD.replace(":3", " 3")), "MALFORMED_JSON name=forecast", "one JSON object"),

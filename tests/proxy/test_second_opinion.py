@@ -235,8 +235,8 @@ def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> 
 
 @pytest.mark.slow
 def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
-    """The log, the flow comments and the metrics contain the name of the refused call. Each round has a flow, which can
-    be replayed with the same result.
+    """The log, the flow comments and the metrics name the refused call. Each round has a flow, which can be replayed
+    with the same result.
     """
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]

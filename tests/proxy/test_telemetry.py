@@ -174,8 +174,8 @@ def test_calls_over_the_limit_are_reported(backend: RawBackend, ask: Any, stop: 
 
 
 def test_lost_calls_are_reported_with_their_own_turn(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """If the client continues the conversation without the output of a call, a warning refers to the turn in which the
-    call was made.
+    """If the client continues the conversation without the output of a call, a warning names the turn in which the call
+    was made.
     """
     made = '{"name":"get_weather","arguments":{"city":"Bonn"}}'
     saved = tmp_path / "saved.flow"

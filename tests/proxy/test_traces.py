@@ -1,5 +1,5 @@
-"""Tests for the traces that a real mitmdump process sends to a simulated collector: the tree of spans, their ends, and
-the omission of private data.
+"""Tests for the traces that a real mitmdump process sends to a simulated collector: the tree of spans, how spans end,
+and that they contain no private data.
 """
 
 from __future__ import annotations
@@ -267,8 +267,8 @@ def test_websocket_requests_are_turns(proxy: Mitmdump, backend: TextBackend, col
 
 
 def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend rejects tools, the request is sent twice. Each has a model span, whose parent is the client
-    span.
+    """If the backend rejects tools, the request is sent twice. Each attempt has a model span, whose parent is the
+    client span.
     """
     refusal = refuses(400, "This model does not support tools")
     backend.play(lambda exchange: refusal if "tools" in exchange.body else says(GOOD))
@@ -334,8 +334,8 @@ def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: 
 
 @pytest.mark.parametrize("way", ["nobody listens", "errors"])
 def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the trace collector fails, turns are still answered, the log contains one line about it, and the proxy exits
-    in time.
+    """If the trace collector fails, turns are still answered, the log contains one line about it, and the proxy still
+    exits promptly.
     """
     collector.status = 500
     url = collector.url if way == "errors" else f"http://127.0.0.1:{free_port()}"

@@ -72,8 +72,8 @@ def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The log and the metrics contain the name of the user. Stored answers belong to the user, even if the user's key
-    changes. The backend does not receive the key.
+    """The log and the metrics name the user. Stored answers belong to the user, even if the user's key changes. The
+    backend does not receive the key.
     """
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     text_backend.play(lambda _: says("Hello."))

@@ -247,7 +247,9 @@ def test_streams_of_one_connection_are_independent(client: Client, backend: Text
 
 
 def test_invalid_messages_are_refused(client: Client, backend: TextBackend) -> None:
-    """Steering, background requests and invalid messages are refused with an error. The connection stays open."""
+    """Requests to steer an answer, background requests and invalid messages are refused with an error. The connection
+    stays open.
+    """
     backend.play([says("OK.")])
     client.connection.send(json.dumps({"type": "response.steer", "previous_response_id": "r", "input": "x"}))
     assert client.message()["error"]["code"] == "steering_not_supported"
