@@ -26,7 +26,7 @@ WHOLE = json.dumps(
 ).encode()
 RESET = struct.pack("ii", 1, 0)
 # The JSON in a frame is complete two bytes before the end of the frame. In chat, a backend failure after a call comes
-# too late to matter (see answer.py), and after the finish chunk nothing can be lost.
+# too late to matter (see ``response/answer.py``), and after the finish chunk nothing can be lost.
 CALLED = len(b"".join(map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])))) - 2
 FINISHED = len(STREAM) - len(DONE) - 2
 STEP = step(9)

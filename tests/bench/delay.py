@@ -9,9 +9,8 @@ of the accuracy of the backend's timer. On a saturated machine, even the bare pr
 so.
 
 All streams begin within one second. Two hundred requests per second are close to the limit of any proxy, even a bare
-one, and the deltas that are written during that second queue behind the requests. That is a cost of requests, which
-have rows of their own. So deltas that are written while streams begin or end have a separate row, and the goal applies
-to all other deltas.
+one, and the deltas that are written during that second queue behind the requests. So deltas that are written while
+streams begin or end have a separate row, to which the goal does not apply.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The conversation comes from a client with 20 tools. It has 40 items, including calls with their outputs, and the next
 turn adds two. The rows without a goal are for changes that only the client can anticipate: a proxy sees one request,
 and cannot distinguish a new tool from an old one. The required output format is described in the catalog, because few
-clients change it. If it were at the end of the prompt, it would move in each turn, and all text after its previous
-position would be processed again, even for clients that never change the format.
+clients change it. At the end of the prompt, it would move in each turn, and all text after its previous position would
+be processed again.
 """
 
 from __future__ import annotations

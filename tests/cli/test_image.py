@@ -73,7 +73,7 @@ def furnish(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the ID of the image that the Containerfile builds on the local base."""
+    """Return the ID of the image that the Containerfile builds on the local base image."""
     if shutil.which("buildah") is None or os.geteuid() != 0:
         pytest.skip("needs buildah, as root")
     if Path("/usr") == PREFIX:

@@ -146,7 +146,7 @@ CASES = (
 
 
 class Sky(BaseModel):
-    """A schema that a client can require for the final text answer even if it has tools."""
+    """A schema for the final text answer of a client that also has tools."""
 
     city: str
     sky: str

@@ -57,7 +57,7 @@ class Claude:
         return self.run([self._program], question, *arguments)
 
     def run(self, command: Sequence[str], question: str, *arguments: str) -> dict[str, Any]:
-        """Return the JSON result for one question, with a custom command that receives the program's arguments."""
+        """Return the JSON result of ``command`` for one question. The command receives Claude Code's arguments."""
         allowed = ("--model", "text-model", "--output-format", "json", "--dangerously-skip-permissions")
         run = subprocess.run(
             [*command, "-p", question, *allowed, *arguments],
@@ -103,7 +103,7 @@ def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
         ("The colour is ochre.", says(call("Write", {"file_path": out, "content": written}))),
         ("out.txt", says("Both are in out.txt.")),
     )
-    # The call that leads to the last step contains that step's text. So only the file proves that the call was run.
+    # The Write call itself contains "out.txt", so only the file proves that Claude Code ran the call.
     result = claude.ask("What do the files say? Write it down.")
     assert (result["is_error"], result["result"]) == (False, "Both are in out.txt.")
     assert Path(out).read_text() == written

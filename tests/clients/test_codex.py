@@ -318,7 +318,7 @@ def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tupl
 
 
 def test_no_call_without_the_addon(bare_stage: Stage, codex: Codex) -> None:
-    """Without the addon, Codex runs no tool for an answer that contains a call. This proves that the loop tests can
+    """Without the addon, Codex runs no tool, although the answer contains a call. This proves that the loop tests can
     fail.
     """
     written = call("exec_command", LIST)

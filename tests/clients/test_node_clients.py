@@ -86,7 +86,7 @@ def test_anthropic_node_sdk(stage: Stage, clients: dict[str, NodeClient]) -> Non
 def test_no_call_without_the_addon(
     bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str
 ) -> None:
-    """Without the addon, the client makes no call for an answer that contains a call. This proves that the loop tests
+    """Without the addon, the client makes no call, although the answer contains one. This proves that the loop tests
     can fail.
     """
     bare_stage.prepare(ONE_CALL)

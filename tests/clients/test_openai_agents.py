@@ -112,7 +112,7 @@ async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> Non
 @every_mode
 @both_apis
 async def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for an answer that contains a call. This proves that the loop tests
+    """Without the addon, the client makes no call, although the answer contains one. This proves that the loop tests
     can fail.
     """
     bare_stage.prepare(ONE_CALL)

@@ -311,7 +311,7 @@ def words(event: Any) -> Any:
 @every_mode
 @both_apis
 def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon, the client makes no call for an answer that contains a call. This proves that the loop tests
+    """Without the addon, the client makes no call, although the answer contains one. This proves that the loop tests
     can fail.
     """
     bare_stage.prepare(ONE_CALL)

@@ -1,4 +1,4 @@
-"""An MCP server on stdio with one tool. Codex declares its tools in a namespace."""
+"""An MCP server on stdio with one tool, which Codex declares in a namespace."""
 
 from __future__ import annotations
 

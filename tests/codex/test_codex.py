@@ -344,8 +344,8 @@ async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> 
 
 
 async def test_unknown_tool_calls_do_not_loop_endlessly(stage: Any) -> None:
-    """If the model calls an unknown tool, Codex queries the model again, but the turn ends at the first text or at a
-    limit.
+    """If the model calls an unknown tool, Codex queries the model again, but only until the model writes text or a
+    limit on queries is reached.
     """
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])

@@ -44,7 +44,9 @@ class Outcome:
 
 
 def cases() -> Iterator[Case]:
-    """Yield three cases per question: one for each API where any tool is required, and one for the last tool."""
+    """Yield three cases per question: a call to any tool is required over each API, and a call to a specific tool over
+    one of them.
+    """
     data = json.loads(files("toolsim.eval").joinpath("questions.json").read_text())
     declared = {tool["name"]: tool for tool in data["tools"]}
     for index, asked in enumerate(data["questions"]):

@@ -254,7 +254,7 @@ def _judge(
 
 def _shape(body: bytes) -> bytes:
     """Return a request without the values that vary between runs, and without the order of its fields."""
-    # Without a store that works, ``store`` is left out.
+    # ``store`` is missing if the store has failed.
     request = {name: value for name, value in json.loads(body).items() if name != "store"}
     return _VARIES.sub(b"~", json.dumps(request, sort_keys=True).encode())
 

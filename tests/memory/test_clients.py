@@ -63,8 +63,8 @@ def test_openai_node_with_background_answers(stage: Stage, openai_node: NodeClie
 async def test_clients_that_send_only_new_items(stage: Stage, name: str) -> None:
     """Whichever way a client continues a conversation, the model receives the complete conversation, once and in order.
 
-    The API and the store are invisible to the client. So the loop is run with only two of their combinations:
-    non-streamed with one API and store, and streamed with the other API and store.
+    The client cannot see the backend's API or the kind of store, so only two combinations are tested: non-streamed with
+    one API and store, and streamed with the other API and store.
     """
     needed(name)
     stage.backend.play([says(text) for text in MODEL_TEXTS], chunk_size=3)

@@ -66,7 +66,7 @@ def test_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> No
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=f"sqlite:{file}") as proxy,
         connect(proxy) as client,
     ):
-        file.write_bytes(DAMAGED)  # An earlier version of toolsim refused to start with such a store.
+        file.write_bytes(DAMAGED)  # An earlier version of toolsim refused to start with a corrupt store.
         first = ask(client, stream, input="Hello")
         assert (first.output_text, first.store) == ("One.", False)
         with pytest.raises(openai.InternalServerError) as caught:

@@ -1,4 +1,4 @@
-"""Test for a proxy that is killed at any moment: each answer that a client received completely is stored."""
+"""Test that answers that a client received completely are stored, even if the proxy is killed at any moment."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@
 
 ``results.md`` in this folder contains the latest results, and what was done about each survivor.
 
-mutmut creates the mutants in a ``src`` folder with the sources, so the mutants are created in a copy of the checkout.
-It runs mutants in forks of a process that has already imported all modules and created tables, validators and compiled
-schemas, so it misses mutants of that code. So survivors run again, in a new process with all tests of the package. 25
-mutants of a module take about four minutes on an idle machine.
+mutmut needs the sources in a ``src`` folder, so the mutants are created in a copy of the checkout. It runs mutants in
+forks of a process that has already imported all modules and created tables, validators and compiled schemas. Because it
+misses mutants of that code, survivors run again, in a new process with all tests of the package. 25 mutants of a module
+take about four minutes on an idle machine.
 """
 
 from __future__ import annotations

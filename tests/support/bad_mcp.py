@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from bad_mcp_ways import FORGED  # This works because both files are in one folder, and this file runs as a program.
+from bad_mcp_ways import FORGED  # This import works because this file runs as a program from the same folder.
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = (

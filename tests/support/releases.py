@@ -1,4 +1,5 @@
-"""Records when the text and the calls in an answer are passed on to the client, so that no change delays them.
+"""Records when the text and the calls in an answer are passed on to the client, so that a change that delays them is
+noticed.
 
 ``make releases`` writes ``tests/cases/releases.json``. Each row is a text, parsed character by character and in deltas
 of four characters. What is passed on after each delta is written as runs:

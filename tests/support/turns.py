@@ -1,4 +1,4 @@
-"""Answers as events: plans with one tool, and a function that turns a backend's events into the client's events."""
+"""Plans with one tool, and a function that turns a backend's events into the client's events."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 This module deliberately shares no code with toolsim, because otherwise toolsim would read its own output in tests. An
 answer is built step by step. Each step returns its frames, so that a server can pace them, and ``whole`` returns the
 same answer as one document. Chat frames are ASCII with escapes, as Python servers write them. Responses frames are
-UTF-8, as OpenAI writes them. So the tests split frames in both encodings. The format is OpenAI's. The reader tests
-cover the faults of other backends.
+UTF-8, as OpenAI writes them. Faults of other backends are covered by the tests of the readers.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ class ResponsesAnswer:
         response = self._response("in_progress", [])
         return [self._event(f"response.{kind}", response=response) for kind in ("created", "in_progress")]
 
-    # ─ output items, of which one at a time is open ─
+    # ─ output items: only one is open at a time ─
 
     def _at(self) -> Json:
         kind = "rs" if self._thought is not None else "msg"
