@@ -188,7 +188,7 @@ def test_order_of_events(streamed: Outcome) -> None:
     "allowed", [{"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}]
 )
 def test_tool_outside_allowed_tools_is_not_called(stream: bool, allowed: dict[str, Any]) -> None:
-    """A declared tool that is not in ``allowed_tools`` is never called. A call to it by the model remains text."""
+    """A declared tool that is not in ``allowed_tools`` is never called: a call from the model remains text."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [allowed]}
     sent = {"input": "x", "tools": [WEATHER, {**WEATHER, "name": "other"}], "tool_choice": choice}
     response = ask(sent, f"{OTHER}{CALL}", stream).response

@@ -43,7 +43,7 @@ class Case:
     backend: str = "chat"
     seconds: float = 10.0
     goal: float | None = None
-    """Maximum CPU time per delta above that of a bare mitmdump, in microseconds."""
+    """Maximum additional CPU time per delta compared to a bare mitmdump, in microseconds."""
     p99: float | None = None
     first_text: float | None = None
     """``p99``: the delay, in milliseconds, that 99% of the deltas must not exceed. ``first_text``: the corresponding

@@ -55,7 +55,7 @@ def prompt(item_count: int, policy: Policy, choice: Any = "auto", **fields: Any)
 
 
 def as_responses(item_count: int, *more: dict[str, Any], **fields: Any) -> str:
-    """Return the text that the model reads in a Responses API conversation; ``more``: further items for the end."""
+    """Return the text that the model reads in a Responses API conversation; ``more``: items to append."""
     items: list[dict[str, Any]] = []
     for message in history(item_count, 0):
         calls = message.get("tool_calls", ())

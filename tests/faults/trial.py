@@ -28,7 +28,7 @@ SETTLE_SECONDS = 3.0
 PROXIES: dict[str, dict[str, Any]] = {
     "open": {},
     "locked": {"toolsim_api_key": KEY},
-    # Answers pass through the runner, which could request another round.
+    # With retries enabled, answers pass through the code that can request another round.
     "rounds": {"toolsim_retry": 1},
 }
 ERRORS = ("RuntimeError", "KeyError", "MemoryError", "RecursionError")

@@ -102,7 +102,7 @@ RECIPES = [
 
 
 def kinds(flows: Iterable[HTTPFlow]) -> list[str]:
-    """Return the kinds of these flows. Flows without a kind are ignored."""
+    """Return the key in ``TURNS`` for each flow of a turn."""
     return [name for flow in flows for name in TURNS if f"kind:{name}.".encode() in (flow.request.content or b"")]
 
 

@@ -128,7 +128,7 @@ def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
 
 
 def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """The addon script can be started from any folder, even if the package is not installed."""
+    """mitmdump can load the addon script by its absolute path from any folder, even if the package is not installed."""
     backend.play(stream_of(CALL))
     # The options -I and -S, together with an explicit path, hide the editable installation of toolsim, but not the
     # packages that it needs.

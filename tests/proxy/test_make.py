@@ -24,7 +24,7 @@ from support.raw_backend import Answer, RawBackend
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("make"), reason="needs make"),
-    # ``make run`` uses the environment of this checkout, and would create it if it did not exist.
+    # ``make run`` uses this checkout's virtual environment. If there were none, the test would create one.
     pytest.mark.skipif(not (ROOT / ".venv/.addon").exists(), reason="needs an environment made by make"),
 ]
 

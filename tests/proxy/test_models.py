@@ -65,7 +65,7 @@ url = "{server.url}/v1"
 
 
 def write(file: Path, text: str) -> Path:
-    """Replace a file with a new one, as text editors do."""
+    """Write a new file and rename it over the old one, as text editors do."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.rename(file)

@@ -113,7 +113,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
-    """Secrets of many types in the headers, query, body and answer are not recorded, even if a stream splits them."""
+    """Secrets of many types in the headers, query, body and answer are not recorded, even if deltas split them."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
     text = f"The key {PLANTED['openai']} and {PLANTED['bearer']}, {PLANTED['jwt']}. {block}"

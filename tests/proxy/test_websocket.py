@@ -1,5 +1,5 @@
-"""Tests for WebSocket connections with real processes: the cases of the Open Responses suite, access, limits, and the
-end of connections.
+"""Tests for WebSocket connections with real processes: the cases of the Open Responses suite, access, limits, and how
+connections end.
 
 The client is the ``websockets`` library or, in tests of frames, a plain socket.
 """

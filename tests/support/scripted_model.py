@@ -33,7 +33,9 @@ class Seen:
 Good = Callable[[Seen, Question], bool]
 """A function that returns whether the model answers a question correctly under a setting."""
 Fault = Callable[[int], tuple[int, Mapping[str, str]] | None]
-"""A function that maps the number of a request (from 1) to the status and headers of a failure, or to None."""
+"""A function that maps the number of a request (from 1) to the status and headers of a failure, or to None for a normal
+answer.
+"""
 
 
 def seen(body: Mapping[str, Any]) -> Seen:
