@@ -2,9 +2,8 @@
 
 A bare mitmdump and toolsim take turns processing the same streams. Each is pinned to the first core; the backend and
 the client use the second core. All streams begin within four seconds, and one stream in ten ends with a call. CPU time
-per delta is the figure that other load on the machine affects least: the proxy's CPU time, including that of requests,
-divided by the number of deltas that the client has read. Delays are measured only for deltas that were written while
-all streams ran.
+per delta, the figure that other load affects least, is the proxy's CPU time, including requests, divided by the number
+of deltas that the client has read. Delays are measured only for deltas that were written while all streams ran.
 
 ``make bench ROWS=paced``
 """

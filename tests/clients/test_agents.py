@@ -1,8 +1,7 @@
 """Agent programs as clients: opencode, Copilot CLI and Qwen Code run tools in a loop of several steps.
 
 Their requests have long instructions and many large tools (16,000 to 40,000 characters of schemas). Obsidian Copilot 4
-also runs opencode in its Agent Chat. It starts opencode as a child process, communicates with it through the Agent
-Client Protocol, and configures the provider that its user has added.
+also runs opencode in its Agent Chat.
 """
 
 from __future__ import annotations

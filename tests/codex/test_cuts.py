@@ -1,8 +1,7 @@
 """A Codex that dies at any byte of its output, and a client that disconnects at any byte of its answer.
 
 The real app-server's output in one turn is recorded once and then replayed, because otherwise each death would require
-a new process. The production code for child processes parses the output, and the real loopback server is in front of
-it.
+a new process.
 """
 
 from __future__ import annotations

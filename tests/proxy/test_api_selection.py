@@ -245,8 +245,6 @@ def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -
 def test_dying_backend_is_not_retried() -> None:
     """If the backend breaks off its answer, the request is not sent again, because the backend might already have
     processed it.
-
-    toolsim sends a request to another path only if the backend has rejected the first path.
     """
 
     async def die(answer: Answer) -> None:

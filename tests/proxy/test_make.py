@@ -120,8 +120,6 @@ def test_make_run_explains_an_invalid_option() -> None:
 def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
     """The commands that ``make run`` prints contain the name of the backend's first model, because some servers reject
     unknown names.
-
-    In this test, mitmdump is replaced by a script that prints its arguments.
     """
     (tmp_path / "shows.py").write_text("import sys\nprint('started', *sys.argv[1:])\n")
 

@@ -63,8 +63,8 @@ tables of cases.
 
 @dataclass(frozen=True)
 class Case:
-    """A text to parse. ``is_incremental``: whether arguments are streamed. If so, the characters of the arguments are
-    counted, as those of text are.
+    """A text to parse. ``is_incremental``: whether arguments are streamed, in which case their characters are counted,
+    like those of text.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """A text-only model server for tests, with all three APIs or only some of them, and without support for tools.
 
-It accepts only messages. ``tools`` are ignored, and an item that is not a message (a ``function_call``, or a role
-``tool``) causes a 400, as with any server without tools. The test scripts the answers. Requests, and the sent part of
-each answer, are recorded so that the test can check them. The server deliberately shares no code with toolsim.
+It accepts only messages: ``tools`` are ignored, and any other item (a ``function_call``, or a role ``tool``) causes a
+400. The test scripts the answers, and can check the recorded requests and the sent part of each answer. The server
+deliberately shares no code with toolsim.
 """
 
 from __future__ import annotations
