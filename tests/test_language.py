@@ -191,7 +191,7 @@ EXCEPTIONS = (
     # These files may contain former names of options and headers.
     "addon/toolsim/proxy/legacy.py",
     HISTORY,
-    # This file lists the words.
+    # This file contains the list of replaced words.
     "tests/test_language.py",
 )
 

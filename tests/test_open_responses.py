@@ -208,7 +208,7 @@ def test_parallel_tool_calls_false_allows_one_call(stream: bool) -> None:
 
 
 def test_unknown_previous_response() -> None:
-    """If the previous response is not stored, the request fails with a specific error code."""
+    """If the previous response is not stored, the request fails with ``previous_response_not_found``."""
 
     with pytest.raises(BadRequest) as raised:
         ask({"input": "x", "previous_response_id": "resp_1"}, "", False)

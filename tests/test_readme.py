@@ -46,7 +46,7 @@ PATIENCE = 240
 
 
 def section(name: str) -> str:
-    """Return the text between the two markers with this name, on whichever page they are."""
+    """Return the text between the two markers with this name, from the page that contains them."""
     return TEXT.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
 
 

@@ -60,7 +60,9 @@ def test_figures_by_model_and_method() -> None:
 
 
 def test_figures_of_calls_as_text() -> None:
-    """The figures for calls written as text, and for irrelevance answers without such calls, match the reports."""
+    """The figures for answers that show a call as text, and for correct ``bfcl:irrelevance`` answers, match the
+    reports.
+    """
     as_text, clean = {}, {}
     for model, size in MODELS.items():
         report, short = OF_MODELS[size], model.rpartition("-")[2]

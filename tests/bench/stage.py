@@ -38,7 +38,7 @@ def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
 
 
 class Client:
-    """A client with a single connection, which is kept alive, as in real clients."""
+    """A client with a single keep-alive connection, like real clients."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)

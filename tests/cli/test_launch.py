@@ -147,7 +147,9 @@ def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
     launch`` fails.
     """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # If another program already uses the port, this socket is not needed.
+        with contextlib.suppress(
+            OSError
+        ):  # If another program already uses the port, the test does not need to occupy it.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         run, seen = launch(env, f"{backend.url}/v1")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")

@@ -102,20 +102,22 @@ def _outcome(events: list[ClientEvent]) -> _Outcome:
 
 
 def chat_stream(data: bytes, step: int) -> None:
-    """Check that a chat stream of any bytes ends once, and that splitting does not change the result."""
+    """Check that a chat stream of arbitrary bytes ends exactly once, and that splitting does not change the result."""
     kind = "text/event-stream"
     assert _turn(data, step, "chat", kind) == _turn(data, len(data) + 1, "chat", kind), "the cut made a difference"
 
 
 def responses_stream(data: bytes, step: int) -> None:
-    """Check that a Responses stream of any bytes ends once, and that splitting does not change the result."""
+    """Check that a Responses stream of arbitrary bytes ends exactly once, and that splitting does not change the
+    result.
+    """
     kind = "text/event-stream"
     cut, whole = (_turn(data, size, "responses", kind) for size in (step, len(data) + 1))
     assert cut == whole, "the cut made a difference"
 
 
 def whole_answer(data: bytes, step: int) -> None:
-    """Check that a non-streamed answer of any bytes ends once."""
+    """Check that a non-streamed answer of arbitrary bytes ends exactly once."""
     _turn(data, len(data) + 1, "chat" if step % 2 else "responses", "application/json")
 
 
@@ -177,7 +179,7 @@ def _answer(policy: Policy, text: str, step: int, tools: tuple[Tool, ...] = _TOO
 
 
 def a_request(data: bytes, step: int) -> None:
-    """Check that a request of any bytes is rewritten, passed through, or rejected with BadRequest."""
+    """Check that a request of arbitrary bytes is rewritten, passed through, or rejected with BadRequest."""
     api_name: ApiName = "chat" if step % 2 else "responses"
     policy = Policy(backend="chat" if step % 4 < 2 else "auto")
     with contextlib.suppress(BadRequest):

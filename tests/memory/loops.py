@@ -118,7 +118,7 @@ async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
-    """Run the loop with LangChain. Due to ``use_previous_response_id``, LangChain sends only new messages."""
+    """Run the loop with LangChain. With ``use_previous_response_id``, LangChain sends only new messages."""
     import httpx2
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI

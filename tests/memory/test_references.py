@@ -130,7 +130,7 @@ def test_unknown_id_is_an_api_error(
 
 @both_modes
 def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An answer with store: false cannot be referred to later, but a request with store: false can refer to stored
+    """A later request cannot refer to an answer with store: false, but a request with store: false can refer to stored
     answers.
     """
     backend.play([says("One."), says("Two."), says("Three.")])

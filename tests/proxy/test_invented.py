@@ -196,9 +196,7 @@ def test_keep_alives_and_stop_during_second_round(seconds: int, backend: TextBac
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_stored_answer_contains_replacement_text(stream: bool, backend: TextBackend) -> None:
-    """The stored answer contains the text that replaced the undeclared call. The second round is not stored as an
-    answer of its own.
-    """
+    """The stored answer contains the text that replaced the undeclared call. The second round has no stored answer."""
     with Mitmdump(backend.url, toolsim_store="memory", toolsim_backend="chat") as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         for _ in range(2):

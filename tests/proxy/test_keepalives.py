@@ -172,7 +172,7 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
             response = leaver.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)})
             assert response.status == 200
             response.close()
-        # Otherwise, the answer might be complete before a busy machine notices the disconnect.
+        # Wait, because on a busy machine, the answer might be complete before the proxy notices the disconnect.
         proxy.wait_for(r'"error": "aborted"')
         left.set()
         assert backend.asked[0].gone.wait(10)

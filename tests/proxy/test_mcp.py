@@ -265,7 +265,7 @@ def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextB
     with Line(proxy.url) as line:
         reply = line.post("/v1/responses", {"model": "m", "input": "hi"})
     assert b'"output":"3"' in reply.body
-    # Otherwise, the tool would have run until its timeout.
+    # If the tool had not been aborted, it would have run until its timeout.
     assert time.monotonic() - left < SECONDS - 2
     assert len(backend.exchanges) == 2
 

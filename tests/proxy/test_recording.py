@@ -89,7 +89,8 @@ def test_large_stream_recording_is_bounded(
     assert size > 49 * MEBIBYTE
     assert meanwhile - start < 30 * MEBIBYTE
     (file,) = recorded_files(folder, before)
-    # At the end, up to 4 MiB of each side (client and backend) are joined, redacted and written to the file.
+    # When the exchange ends, up to 4 MiB of each side (client and backend) are joined, redacted and written to the
+    # file.
     assert peak(proxy.pid) - start < 80 * MEBIBYTE
     assert file.stat().st_size < 9 * MEBIBYTE
     note = recorded(file)[0].metadata["toolsim_capture"]

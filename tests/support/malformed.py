@@ -80,7 +80,7 @@ FORMS: list[Form] = [Form(**row) for row in _TABLE["forms"]]
 
 
 def malformed(form: Form) -> Iterator[Malformed]:
-    """Yield all malformed texts of one form, each of them once."""
+    """Yield all malformed texts of one form, without duplicates."""
     for text, calls in ((form.text, (FIRST,)), (form.two, (FIRST, SECOND))):
         seen = {text}
         for change, place, changed in _changes(form, text):

@@ -25,10 +25,10 @@ from support import preloaded
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
 
-# This command starts a new interpreter, as a user would.
+# This command starts a new interpreter, like the ``mitmdump`` command.
 MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()")
 
-# This limit is long because the first start creates a certificate authority and the machine can be busy.
+# The timeout is long because the first start creates a certificate authority and the machine can be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 # mitmproxy logs one of these texts if one of its layers or an addon raises an exception. Such a message fails the test.

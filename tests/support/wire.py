@@ -3,7 +3,7 @@
 This module deliberately shares no code with toolsim, because otherwise toolsim would read its own output in tests. An
 answer is built step by step. Each step returns its frames, so that a server can pace them, and ``whole`` returns the
 same answer as one document. Chat frames are ASCII with escapes, as Python servers write them. Responses frames are
-UTF-8, as OpenAI writes them. Faults of other backends are covered by the tests of the readers.
+UTF-8, as OpenAI writes them. The tests of the readers cover the faults of real backends.
 """
 
 from __future__ import annotations

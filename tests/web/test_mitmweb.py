@@ -238,7 +238,7 @@ def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBac
     shown(page, "as sent to the backend")
     backend.play([says("Once more. ", block("write_file", path="a", content="b"))])
     page.click("Replay")
-    # Otherwise, mitmweb would request the answer of the open flow before the answer exists, which is an error.
+    # Wait for the answer, because mitmweb reports an error if it requests the answer before the answer exists.
     page.wait_for(
         "[...document.querySelectorAll('td.col-comment')].at(-2).innerText.startsWith('1 call: write_file · #')"
     )
