@@ -147,9 +147,7 @@ def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
     launch`` fails.
     """
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(
-            OSError
-        ):  # If another program already uses the port, the test does not need to occupy it.
+        with contextlib.suppress(OSError):  # The port might already be in use.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         run, seen = launch(env, f"{backend.url}/v1")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")

@@ -148,9 +148,7 @@ def test_program_writes_a_file_with_port_in_use(name: str, backend: TextBackend,
     out = launch.work / "out.txt"
     backend.play(writes(name, out), chunk_size=7)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(
-            OSError
-        ):  # If another program already uses the port, the test does not need to occupy it.
+        with contextlib.suppress(OSError):  # The port might already be in use.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         code, said, errors = launch.run(name, f"{backend.url}/v1")
     assert code == 0, said + errors
