@@ -1,6 +1,4 @@
-"""Tests for the ``toolsim`` command as users run it: a real process, from an installation that
-follows the README.
-"""
+"""Tests for the ``toolsim`` command, run as a real process from an installation that follows the README."""
 
 from __future__ import annotations
 

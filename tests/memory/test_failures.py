@@ -1,4 +1,6 @@
-"""Tests for a failing store. Turns that need no stored data are answered; others fail with 503 until it recovers."""
+"""Tests for a failing store. Turns that need no stored data are answered; others fail with 503 until the store
+recovers.
+"""
 
 from __future__ import annotations
 

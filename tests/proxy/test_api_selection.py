@@ -1,6 +1,4 @@
-"""Tests with a backend that has a single API, which the proxy has to detect, for each pair of client and backend
-APIs.
-"""
+"""Tests for the detection of the API of a backend that has only one, for each pair of client and backend APIs."""
 
 from __future__ import annotations
 

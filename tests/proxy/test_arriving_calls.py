@@ -1,6 +1,4 @@
-"""Tests for structured calls that a real mitmdump process forwards to the OpenAI SDK while they arrive from the
-backend.
-"""
+"""Tests for structured calls that are forwarded to the OpenAI SDK while they arrive from the backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for the size of the context window, and for errors about it, with a real mitmdump process."""
+"""Tests for the size of the context window, and for errors about prompts that exceed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for the chat completions requests of Cursor, sent by the OpenAI SDK through a real mitmdump process."""
+"""Tests for Cursor's requests to the chat completions path, sent by the OpenAI SDK."""
 
 from __future__ import annotations
 

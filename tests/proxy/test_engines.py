@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for the detection of the backend's engine, and for a backend that rejects a
-feature.
-"""
+"""Tests for the detection of the backend's engine, and for backends that reject a feature."""
 
 from __future__ import annotations
 

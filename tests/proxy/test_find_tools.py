@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for a catalog that initially contains only the names of tools. Each lookup takes
-one round.
-"""
+"""Tests for a catalog that initially contains only the names of tools. Each lookup takes one round."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for hosted tools, which the backend runs. The client receives the events of these
-tools, but not their secrets.
-"""
+"""Tests for hosted tools, which the backend runs. The client receives the events of these tools, but not their secrets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests for the flow files that a real mitmdump process writes. They contain streamed turns, and the documented filters
-find these turns.
-"""
+"""Tests for the flow files that mitmdump writes. They contain streamed turns, which the documented filters find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for required JSON with a real mitmdump process and with backends that enforce, ignore or reject the format."""
+"""Tests for required JSON, with backends that enforce, ignore or reject the format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests with a mitmdump process for a model that repeats a call in each turn. toolsim adds a hint to the prompt, and
-finally answers instead of the model.
+"""Tests for a model that repeats a call in each turn. toolsim adds a hint to the prompt, and finally answers instead of
+the model.
 """
 
 from __future__ import annotations

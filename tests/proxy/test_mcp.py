@@ -1,6 +1,4 @@
-"""Tests for real MCP servers with a real mitmdump process, with real SDKs, and with chat completions and Responses API
-backends.
-"""
+"""Tests with real MCP servers and SDKs, and with chat completions and Responses API backends."""
 
 from __future__ import annotations
 

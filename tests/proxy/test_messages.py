@@ -1,6 +1,4 @@
-"""Tests for the Messages API with a real mitmdump process: keys, errors, other hosts, retries, and Messages API
-backends.
-"""
+"""Tests for the Messages API: keys, errors, other hosts, retries, and Messages API backends."""
 
 from __future__ import annotations
 

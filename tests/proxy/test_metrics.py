@@ -1,6 +1,4 @@
-"""Tests for the metrics of a real mitmdump process with Prometheus's own tools, and for the queries of the
-dashboard.
-"""
+"""Tests for the metrics, with Prometheus's own tools, and for the queries of the dashboard."""
 
 from __future__ import annotations
 

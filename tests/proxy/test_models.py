@@ -1,6 +1,4 @@
-"""Tests for several backends behind one listener, with a mitmdump process, a models file, and two backends that have
-one API each.
-"""
+"""Tests for a models file with two backends behind one listener. Each backend has only one API."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for the overview page at ``/toolsim/``, which is HTML for people and JSON for
-programs.
-"""
+"""Tests for the overview page at ``/toolsim/``, which is HTML for people and JSON for programs."""
 
 from __future__ import annotations
 

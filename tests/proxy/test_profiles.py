@@ -1,6 +1,4 @@
-"""Tests for profiles with a real mitmdump process: their effect on the prompt, and where the profile in use is
-shown.
-"""
+"""Tests for profiles: their effect on the prompt, and where the profile in use is shown."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for recordings, which are limited in size and free of secrets, and for replaying
-them.
-"""
+"""Tests for recordings: their size is limited, they contain no secrets, and they can be replayed."""
 
 from __future__ import annotations
 

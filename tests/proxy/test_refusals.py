@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for refused requests. They are counted by reason and logged, but only up to a
-limit.
-"""
+"""Tests for refused requests. They are counted by reason and logged, but only up to a limit."""
 
 from __future__ import annotations
 
@@ -116,7 +114,7 @@ def test_loops_are_logged(path: str) -> None:
 
 
 def test_refusal_is_one_line_in_the_text_log(backend: RawBackend) -> None:
-    """In the text log, each refused request produces a single line, without mitmproxy's own two lines."""
+    """In the text log, each refused request produces a single line. mitmproxy's own two lines are omitted."""
     with Mitmdump(backend.url, toolsim_log="text", toolsim_api_key="k") as proxy:
         proxy.wait_for("backend's models")  # The last line of the startup banner.
         before = proxy.log()

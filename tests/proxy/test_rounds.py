@@ -1,6 +1,4 @@
-"""Tests for retries with a real mitmdump process: the prompts for the model, the client's answer, and the
-recordings.
-"""
+"""Tests for retries: the prompts for the model, the client's answer, and the recordings."""
 
 from __future__ import annotations
 

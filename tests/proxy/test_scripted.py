@@ -1,6 +1,4 @@
-"""Tests for the scripted model with a real mitmdump process. Each row of the table in the README has the documented
-result.
-"""
+"""Tests for the scripted model. Each row of the table in the README has the documented result."""
 
 from __future__ import annotations
 

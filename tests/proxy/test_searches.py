@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for web searches, which a real MCP server runs, and for searches for deferred
-tools.
-"""
+"""Tests for web searches, which a real MCP server runs, and searches for deferred tools."""
 
 from __future__ import annotations
 

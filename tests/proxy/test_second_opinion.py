@@ -1,6 +1,4 @@
-"""Tests for second opinions with a real mitmdump process: the prompts for the model, the client's answer, and the
-recordings.
-"""
+"""Tests for second opinions: the prompts for the model, the client's answer, and the recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests with a real mitmdump process for requests in the format of one API that are sent to the path of another."""
+"""Tests for requests in the format of one API that are sent to the path of another."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests with a real mitmdump process for a file with API keys: names, owners, limits, wrong keys, and changes to the
-file.
-"""
+"""Tests for a file with API keys: names, owners, limits, wrong keys, and changes to the file."""
 
 from __future__ import annotations
 

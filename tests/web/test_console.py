@@ -1,4 +1,4 @@
-"""Tests for turns in a real mitmproxy console in a terminal."""
+"""Tests for turns in the real mitmproxy console."""
 
 from __future__ import annotations
 
