@@ -1,4 +1,4 @@
-"""A mitmproxy script for ``bench.entered``: records which of toolsim's files are entered between two signals."""
+"""A mitmproxy script for ``bench.entered``: records in which of toolsim's files functions run between two signals."""
 
 from __future__ import annotations
 

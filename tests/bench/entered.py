@@ -1,7 +1,7 @@
-"""Counts the files of the package that one request enters in a real, warm mitmdump.
+"""Counts the files of the package whose functions run during one request in a real, warm mitmdump.
 
 ``python -m bench.entered``, run in ``tests``, prints the number of files and their paths for a streamed chat request
-with one call. Files whose modules are only imported, or run only at startup, do not count.
+with one call. Files that are only imported, or whose functions run only at startup, do not count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECONDS = 1.0
 
 
 def entered(api: str = "chat", model: str = MODEL) -> list[str]:
-    """Return the paths of the entered files, relative to the package."""
+    """Return the paths of the files whose functions run during a request, relative to the package."""
     counter = Path(__file__).parent / "count_entered.py"
     with TemporaryDirectory() as folder, backends() as (url, _):
         found = Path(folder) / "entered.json"

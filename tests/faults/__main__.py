@@ -1,4 +1,4 @@
-"""Makes every function that a turn enters fail once, with each exception type: ``python -m faults [WORD …]``.
+"""Makes every function that a turn calls fail once, with each exception type: ``python -m faults [WORD …]``.
 
 Each WORD selects scenarios or exception types by name. Prints each bad outcome, and one row per scenario.
 """

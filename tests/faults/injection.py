@@ -3,7 +3,7 @@
 It listens on 127.0.0.1, at the port in ``FAULTS_PORT``. Each line it receives is a JSON command, and it answers with a
 line of JSON:
 
-- ``{"do": "record"}``: start recording which functions are entered.
+- ``{"do": "record"}``: start recording which functions are called.
 - ``{"do": "functions"}``: stop recording, and return the names of the functions.
 - ``{"do": "arm", "name": NAME, "error": "KeyError"}``: make the function raise this exception on its next call.
 - ``{"do": "state"}``: disarm the function. Return whether it raised the exception, and the work in progress.
@@ -34,7 +34,7 @@ _TOOL = 4
 
 
 class Faults:
-    """Records which functions are entered, and makes one function fail."""
+    """Records which functions are called, and makes one function fail."""
 
     def __init__(self) -> None:
         self.entered: dict[str, CodeType] = {}

@@ -93,7 +93,7 @@ class World:
         self._expected: dict[str, tuple[Reply, list[tuple[str, bytes]], str]] = {}
 
     def functions(self, scenario: Scenario) -> list[str]:
-        """Record a scenario's correct answer, and return the functions that its turn enters."""
+        """Record a scenario's correct answer, and return the functions that its turn calls."""
         self._learn(scenario)
         self._command(scenario, do="record")
         self._ask(scenario)
@@ -103,7 +103,7 @@ class World:
         return found
 
     def run(self, scenario: Scenario, function: str, error: str) -> Result | None:
-        """Return the outcome of a turn in which this function fails, or None if the turn does not enter it."""
+        """Return the outcome of a turn in which this function fails, or None if the turn does not call it."""
         right, sent, _ = self._expected[scenario.name]
         self._command(scenario, do="arm", name=function, error=error)
         reply = self._ask(scenario)
