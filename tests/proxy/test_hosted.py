@@ -1,4 +1,4 @@
-"""Tests for hosted tools, which the backend runs. The client receives the events of these tools, but not their secrets."""
+"""Tests for hosted tools, which the backend runs. The client receives their events, but not their secrets."""
 
 from __future__ import annotations
 
