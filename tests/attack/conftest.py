@@ -1,4 +1,4 @@
-"""Fixtures for the attacks: real proxies, a neighbor client that attacks must not delay, and the table of results."""
+"""Fixtures for the attacks: real proxies, a neighbor client that must not be delayed, and the table of results."""
 
 from __future__ import annotations
 

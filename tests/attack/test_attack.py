@@ -46,7 +46,7 @@ LONG = {
     ids=lambda attack: attack.name,
 )
 def test_attack(attack: Attack, worlds: Any) -> None:
-    """Each attack receives the expected answer within its time and memory limits, and does not delay other clients."""
+    """The proxy answers each attack as expected, within its time and memory limits. Other clients are not delayed."""
     world = worlds(attack.world)
     data = attack.sends(world.ports)
     delays: list[float] = []

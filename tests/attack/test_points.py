@@ -66,9 +66,9 @@ def delta(**fields: object) -> bytes:
 class Point:
     """A fault to test.
 
-    ``expected``: a pattern for the client's status, headers and body. ``forbidden``: a pattern that they must not
-    match. ``metric``: a series that must increase by one. ``sent``: a pattern for the request that reached the backend,
-    or None if no request may reach it.
+    ``expected``: a pattern for the status, headers and body that the client receives. ``forbidden``: a pattern that
+    they must not match. ``metric``: a series that must increase by one. ``sent``: a pattern for the request that
+    reached the backend, or None if no request may reach it.
     """
 
     body: Callable[[], bytes]

@@ -20,7 +20,7 @@ _CHUNK = backend_answer("chat", True, ["abcd"])[1].split(b"\n\n")[1].removeprefi
 
 
 def pace(runs: int = 9) -> float:
-    """Return the time that this machine needs for a chunk's JSON, divided by the time that the goals assume."""
+    """Return the time that this machine needs to parse and write a chunk's JSON, relative to what the goals assume."""
     times = []
     for _ in range(runs):
         start = time.process_time_ns()

@@ -56,7 +56,7 @@ def measure_memory(proxies: Proxies, quick: bool) -> Iterator[Row]:
             sizes = resident_over_requests(fresh, WARM_UP + counted)
         slopes.append(1024 * statistics.linear_regression(list(sizes), list(sizes.values())).slope)
         ranges.append(f"{min(sizes.values()):.0f} to {max(sizes.values()):.0f}")
-    # A short run covers few periods, so its slope is informational.
+    # A short run covers only a few periods, so its slope has no goal.
     goal, note = None if quick else 1.0, f"{ranges[0]} MB, bare {ranges[1]}"
     name = f"growth, requests {WARM_UP:,} to {WARM_UP + counted:,}, fitted"
     yield Row("memory", name, slopes[0] - slopes[1], "KB/req", goal, *slopes, note=note)

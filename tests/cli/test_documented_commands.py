@@ -299,7 +299,7 @@ def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str,
 
 
 def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Run a command that exits by itself, and check that it is successful."""
+    """Run a command that exits by itself, and check that it succeeds."""
     if " DIR" in line:
         recorded = min((ROOT / "flows").rglob("*.flow"))
         (tmp_path / "DIR").mkdir()

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a program in the ``work`` folder. ``home`` is empty, so no user's settings apply."""
+    """A run of a program in the ``work`` folder. ``home`` is empty, so that the user's settings do not apply."""
 
     home: Path
     work: Path

@@ -76,7 +76,7 @@ class Printed:
 
 
 class Codex:
-    """Runs ``codex exec`` with new home and working folders, so no user's configuration or login applies."""
+    """Runs ``codex exec`` with new home and working folders, without the user's configuration and login."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.work = folder / "home", folder / "work"

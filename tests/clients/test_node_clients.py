@@ -72,7 +72,7 @@ def test_tool_loop_over_messages(
 
 @over_chat
 def test_anthropic_node_sdk(stage: Stage, clients: dict[str, NodeClient]) -> None:
-    """Anthropic's SDK for Node can use its tool runner, and reports a failed request as the correct error class."""
+    """The tool runner of Anthropic's SDK for Node works, and a failed request raises the matching class of error."""
     client = clients["anthropic.mjs"]
     stage.prepare(ONE_CALL)
     stage.compare(ONE_CALL, client.run(stage.base_url, "messages", "runner", ONE_CALL.prompts))

@@ -169,7 +169,7 @@ class Stage:
 
 @pytest.fixture
 def output() -> Iterator[bytearray]:
-    """All bytes that children write from this point on."""
+    """All bytes that children write to standard output during the test."""
     output, original = bytearray(), Child.pipe_data_received
 
     def record(self: Child, fd: int, data: bytes) -> None:

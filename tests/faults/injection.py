@@ -1,4 +1,4 @@
-"""A mitmproxy script that makes one function of toolsim raise an exception once, when a test tells it to.
+"""A mitmproxy script that makes one function of toolsim raise an exception once, at a test's command.
 
 It listens on 127.0.0.1, at the port in ``FAULTS_PORT``. Each line it receives is a JSON command, and it answers with a
 line of JSON:

@@ -1,4 +1,4 @@
-"""The turns during which functions are made to fail, and their backend."""
+"""The turns in which functions fail, and their backend."""
 
 from __future__ import annotations
 

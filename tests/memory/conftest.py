@@ -20,7 +20,7 @@ def backend() -> Iterator[TextBackend]:
 def proxy(
     request: pytest.FixtureRequest, backend: TextBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mitmdump]:
-    """A proxy with a store. Not all pairs of API and store are needed, because APIs and stores are independent."""
+    """A proxy with a store. Not all pairs of API and store are tested, because APIs and stores are independent."""
     api_name, kind = request.param
     store = kind if kind == "memory" else f"sqlite:{tmp_path_factory.mktemp('store') / 'store'}"
     with Mitmdump(backend.url, toolsim_backend=api_name, toolsim_store=store) as proxy:

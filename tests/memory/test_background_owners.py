@@ -1,4 +1,4 @@
-"""Tests for background answers whose proxy is killed, stopped or at its limit, or that a second proxy serves."""
+"""Tests for background answers if their proxy is killed, stopped or at its limit, or if a second proxy serves them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output with which a malicious MCP server tries to forge records and calls."""
+"""Output of a malicious MCP server that tries to forge records and calls."""
 
 # Records as they appear in the history, and a call as a model writes it. All of them must be treated as text.
 FORGED = (

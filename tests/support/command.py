@@ -27,7 +27,7 @@ def environment(home: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -> Iterator[tuple[str, Path]]:
-    """Start a command that serves, yield the listener's URL and the log file, and check for a clean exit on Ctrl-C."""
+    """Start a server command, yield its URL and log file, and check that it exits cleanly on Ctrl-C."""
     with started([*program, *arguments, "--port", "0"], tmp_path, environment(tmp_path)) as found:
         yield found
 

@@ -217,7 +217,7 @@ def _share(results: list[bool]) -> str:
 
 @cache
 def _own() -> list[tuple[str, bool]]:
-    """Return the name of each call form case, and whether its calls are recognized."""
+    """Return the name of each case in ``call_forms.json``, and whether toolsim recognizes its calls."""
     found: list[tuple[str, bool]] = []
     for case in load("call_forms")["cases"]:
         expected = [[item[1], item[2]] for item in case["items"] if item[0] == "call"]

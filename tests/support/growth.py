@@ -9,9 +9,7 @@ from time import process_time
 # With four times the input, a linear task takes four times as long, and a quadratic task sixteen times.
 LINEAR = 10.0
 _FEWEST, _MOST = 2, 12
-"""Minimum and maximum number of measurements for each size. A busy machine can only make a measurement too slow, so
-further measurements correct it.
-"""
+"""Minimum and maximum number of measurements for each size. The maximum applies if the time does not look linear."""
 
 
 def growth(work: Callable[[int], object], size: int) -> float:

@@ -1,4 +1,4 @@
-"""Functions that parse texts with the library, streamed or not, or return the proxy's answer to the same text."""
+"""Functions that parse a text with ``toolsim.parsing``, streamed or not, or return the proxy's answer for this text."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 @dataclass
 class Reply:
-    """A complete answer, as the client receives it."""
+    """A complete HTTP response, as the client receives it."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,7 +47,7 @@ class Line:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection was closed after the last answer."""
+        """Whether the connection was closed after the last response."""
         return self._connection.sock is None
 
     def post(self, path: str, body: object, **headers: str) -> Reply:
@@ -58,12 +58,12 @@ class Line:
         return Reply(response.status, response.headers, response.read())
 
     def begin(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
-        """Send a request, and return when the headers of its answer have arrived."""
+        """Send a request, and return the response as soon as its headers have arrived."""
         self.send(method, path, body, **headers)
         return self._connection.getresponse()
 
     def send(self, method: str, path: str, body: object = None, **headers: str) -> None:
-        """Send a request without waiting for its answer."""
+        """Send a request without waiting for the response."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} if data is not None else {}
         self._connection.request(method, path, data, sent | {n.replace("_", "-"): v for n, v in headers.items()})

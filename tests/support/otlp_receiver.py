@@ -43,7 +43,7 @@ class Received:
 class OtlpReceiver:
     """The simulated collector, as a context manager.
 
-    ``status``: the HTTP status of its answers; ``bodies``: the bodies of all requests.
+    ``status``: the HTTP status of its responses; ``bodies``: the bodies of all requests.
     """
 
     def __init__(self) -> None:

@@ -117,7 +117,7 @@ def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
 
 
 def releases(case: Case, size: int) -> str:
-    """Return a case's releases as runs, for deltas of ``size`` characters."""
+    """Return when a case's text and calls are passed on, in the notation above, for deltas of ``size`` characters."""
     marks = [
         f"+{emitted}{'!' * calls}" if calls or emitted not in (0, arrived) else "" if emitted else "-"
         for arrived, emitted, calls in steps(case, size)

@@ -60,7 +60,7 @@ def seen(body: Mapping[str, Any]) -> Seen:
 class ScriptedModel:
     """Serves the model's chat completions in separate threads.
 
-    ``needless``: whether the model makes calls where none is expected. When asked about such a call, it answers no.
+    ``needless``: whether the model makes calls where none is expected. When asked to confirm such a call, it says no.
     ``engine``: "llama.cpp", or "" for an unknown engine.
     """
 

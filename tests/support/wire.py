@@ -49,7 +49,7 @@ FULL_RESPONSE: Json = {
 
 
 def usage(api_name: ApiName, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
-    """Return a usage object in the format of this API."""
+    """Return a usage object in the format of the API ``api_name``."""
     total = {"total_tokens": tokens_in + tokens_out}
     if api_name == "chat":
         return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, **total}

@@ -39,7 +39,7 @@ INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenaci
 Entry = dict[str, Any]
 """A case in BFCL's format: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
-"""A call in the format of BFCL's checkers: one name, which is mapped to the arguments."""
+"""A call in the format of BFCL's checkers: a dictionary that maps the function's name to the arguments."""
 
 _MODEL = "toolsim"
 _FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
@@ -64,7 +64,7 @@ class Unreadable(ValueError):
 
 @cache
 def _module(name: str) -> Any:
-    """Import a module of BFCL with this module's workarounds. Raises UsageError if BFCL is not installed."""
+    """Import a module of BFCL, with the workarounds listed above. Raises UsageError if BFCL is not installed."""
     try:
         importlib.import_module("bfcl_eval")
         for stand_in, names in _STAND_INS.items():

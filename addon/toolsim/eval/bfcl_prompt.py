@@ -13,9 +13,9 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """The PromptForm of one case, which describes the functions in BFCL's default prompt.
+    """The PromptForm of one case. BFCL's default prompt describes the functions.
 
-    An earlier call is written in the prompt's format, ``[name(key=value)]``. A step's outputs become one user message.
+    An earlier call is written in the prompt's format, ``[name(key=value)]``. The outputs of a step become one message.
     """
 
     entry: bfcl_package.Entry

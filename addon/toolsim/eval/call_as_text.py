@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 _MARKUP = re.compile(r"<tool_call|<use_tool|<function=|[\"'](?:arguments|parameters)[\"']\s*:")
 _BEFORE_NAME = r"^[\s\[`]*"
-"""Matches text that can precede a call in a line. A line with other words before the name is prose about the tool."""
+"""Matches text that can precede a call on its line. A line with other words before the name is prose about the tool."""
 
 
 def looks_like_call(text: str) -> bool:

@@ -165,7 +165,7 @@ class Run:
         return "|".join((self.suite, self.case, *where, str(self.trial)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the run as plain data, as in ``runs.jsonl``."""
+        """Return the run as JSON data, as in ``runs.jsonl``."""
         return asdict(self)
 
     @classmethod

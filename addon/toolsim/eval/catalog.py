@@ -1,9 +1,9 @@
-"""Contains a small catalog of models, ``catalog.json``, and selects models from it by command-line terms.
+"""A small catalog of models, ``catalog.json``, from which terms on the command line select models.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
 ``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` states whether the model's native calls
-reliably arrive as calls, rather than as text that looks like a call. False is a measured value, and None means unknown.
-The terms ``reliable`` and ``unreliable`` select models by this field.
+reliably arrive as calls, rather than as text that looks like a call. It is False only if we measured this, and None if
+unknown. The terms ``reliable`` and ``unreliable`` select models by this field.
 
 Hosted models can disappear, so a model that the server does not list is skipped unless its exact ID was specified.
 """

@@ -128,7 +128,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> 
 
 
 def _shortened(text: str) -> str:
-    """Return a label. If it is too long, its middle is cut out, because the method is at the end."""
+    """Return a label. If it is too long, its middle is cut out, so that the method at its end remains."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 

@@ -1,4 +1,4 @@
-"""Assigns a label to a failed conversation. If several apply, the first in a call's life cycle is used."""
+"""Assigns a label to a failed conversation. If several labels apply, the first in the life cycle of a call is used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
-    """Return the verdict on a conversation. ``goal`` describes an unmet goal, or is None."""
+    """Return the verdict on a conversation. ``goal`` describes the goal that was not reached, or is None."""
     if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
         return Verdict.passed()
     if not outcome.executions:

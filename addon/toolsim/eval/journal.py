@@ -1,4 +1,4 @@
-"""Writes the report folder: its settings, and one line for each finished run, so that no finished run is lost.
+"""Writes the report folder, which contains the evaluation's settings and one line for each finished run.
 
 When a run ends, a line is appended to ``runs.jsonl`` and flushed. If a crash truncates a line, this line is dropped and
 its run is repeated when the evaluation is resumed. Known secrets are never written to a file.

@@ -19,7 +19,7 @@ def wilson(ok: int, runs: int) -> tuple[float, float]:
     rate, square = ok / runs, Z95 * Z95
     middle = (rate + square / (2 * runs)) / (1 + square / runs)
     half = Z95 / (1 + square / runs) * math.sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs))
-    # At 0 and 100%, floating-point arithmetic would miss the exact bound slightly.
+    # At 0 and 100%, floating-point arithmetic would slightly miss the exact bound.
     low = 0.0 if ok == 0 else max(0.0, middle - half)
     high = 1.0 if ok == runs else min(1.0, middle + half)
     return low, high
@@ -36,8 +36,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def mcnemar(only_a: int, only_b: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
-    ``only_a`` and ``only_b`` are the numbers of pairs in which only A or only B is correct. If A and B were equally
-    good, each of these pairs would be a fair coin toss. p is the probability of an outcome that is at least as uneven.
+    ``only_a`` and ``only_b`` are the numbers of pairs in which only A, or only B, is correct. If A and B were equally
+    good, each of these pairs would be a fair coin toss. p is the probability that such tosses are at least as uneven.
     """
     pairs, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:

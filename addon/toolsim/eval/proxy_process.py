@@ -49,7 +49,7 @@ class Proxy:
 
 
 class Proxies:
-    """Starts a mitmdump on first use for each ``user`` (a model) and set of addon options, and stops all of them."""
+    """The proxies of an evaluation: one mitmdump for each ``user`` (a model) and set of addon options."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target

@@ -4,7 +4,7 @@ A case sees only an ordinary Send, which does the following:
 
 1. It adds the sampling profile's options. The profile's ``tool_choice`` takes precedence if there are tools.
 2. It limits each question to ``seconds`` (None: no limit), even if the answer is still arriving.
-3. After a rate limit (429, or 503 with Retry-After) it waits and retries. The wait does not count as model time.
+3. After a rate limit (429, or 503 with Retry-After), it waits and retries. The wait does not count as model time.
 4. It records each question and its answer.
 """
 

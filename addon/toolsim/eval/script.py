@@ -1,4 +1,4 @@
-"""Contains the scripts of the live scenarios, and helpers for all scripts of the scripted provider.
+"""Scripts of the live scenarios, and helpers for all scripts of the scripted provider.
 
 A script is a list of replies, indexed by the number of earlier assistant messages. A reply can be a function of the
 entire prompt. Like a model that reads tool results, such a function continues the script only if the prompt shows that

@@ -43,7 +43,7 @@ class Setup:
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return the input of an evaluation. ``served``: the server's models. Raises UsageError if nothing is selected."""
+    """Return an evaluation's input. ``served`` are the server's models. Raises UsageError if nothing is selected."""
     gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
@@ -137,7 +137,7 @@ def scenario_settings(args: Namespace) -> ScenarioSettings:
 
 
 def notices(args: Namespace, setup: Setup) -> list[str]:
-    """Return warnings about settings that have no effect, or against which the catalog advises."""
+    """Return warnings about settings that have no effect, or that the catalog advises against."""
     found = []
     asked = {cell.model for cell, _ in setup.cells}
     doubtful = [model.id for model in catalog.CATALOG if model.id in asked and model.tool_calling_reliable is False]

@@ -39,7 +39,7 @@ class Rate:
         return 100 * low, 100 * high
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the rate as plain data."""
+        """Return the rate as JSON data."""
         interval = [round(bound, 2) for bound in self.interval]
         return {"runs": self.runs, "ok": self.ok, "percent": round(self.percent, 2), "interval": interval}
 
@@ -79,7 +79,7 @@ class Summary:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
+        """Return the figures as JSON data."""
         figures = asdict(self)
         del figures["rate"]
         return self.rate.as_dict() | figures

@@ -61,7 +61,7 @@ class Compared:
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain data."""
+        """Return the comparison as JSON data."""
         return {
             "file": self.turn.path.name,
             "kind": self.turn.kind,

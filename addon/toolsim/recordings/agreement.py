@@ -10,7 +10,7 @@
 
 A call is valid if its tool is on offer and its arguments match the tool's schema. The wording of answers is not
 compared. A different call can be just as correct as the recorded call, so the share of turns with the outcome ``same``
-is a lower bound for correct turns.
+is a lower bound for the share of correct turns.
 """
 
 from __future__ import annotations

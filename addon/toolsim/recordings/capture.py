@@ -88,7 +88,7 @@ class Capture:
                 raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Store the options with which a request was rewritten."""
+        """Store the options that applied when a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
         # If an answer is generated in rounds, the rounds are recorded instead of the client's exchange.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:

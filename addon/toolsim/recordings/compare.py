@@ -58,11 +58,10 @@ class Difference:
 
 
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
-    """Return the parts of one side of an exchange that are compared, as plain data without random IDs and times.
+    """Return the parts of one side of an exchange that are compared, as JSON data without random IDs and times.
 
-    ``answered`` specifies whether to include the answer and the report. ``like`` is the recording with which the side
-    is compared, perhaps from an older version of toolsim. If this recording has a report, only the fields in its report
-    are compared.
+    ``answered`` specifies whether to include the answer and the report. ``like`` is the recording to compare with,
+    perhaps from an older version of toolsim. If it has a report, only the fields in this report are compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -94,7 +93,7 @@ def keep_recorded_ids_and_times(new: str, old: str) -> str:
 
 
 def differences(got: Any, expected: Any, path: str = "") -> Iterator[Difference]:
-    """Yield the differences between two values of plain data, in order."""
+    """Yield the differences between two JSON values, in order."""
     if isinstance(got, dict) and isinstance(expected, dict):
         for key in [*expected, *(key for key in got if key not in expected)]:
             step = f"{path}.{key}" if path else str(key)
@@ -267,7 +266,7 @@ def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
 
 
 def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
-    """Return plain data with a placeholder in place of each token count."""
+    """Return JSON data with a placeholder in place of each token count."""
     match value:
         case dict():
             return {

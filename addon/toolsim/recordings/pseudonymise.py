@@ -85,7 +85,7 @@ class Pseudonyms:
         return "".join([*parts, _WORD.sub(self._word, text[done:])])
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return a copy of plain data with pseudonyms in its text.
+        """Return a copy of JSON data with pseudonyms in its text.
 
         ``key`` is the name of the field that contains the data.
         """

@@ -269,7 +269,7 @@ def _pattern(name: str) -> str:
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Copy recordings, add the patterns of text to ignore to each copied flow, and return the paths of the copies."""
+    """Copy recordings, with the patterns for ignored text in the metadata, and return the paths of the copies."""
     from hashlib import sha256
 
     # Only mitmproxy.io is imported. Importing mitmproxy's addons causes warnings, which a test suite might turn into

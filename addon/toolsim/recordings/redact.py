@@ -178,7 +178,7 @@ class Redactor:
         return "".join([*characters, text[done:]])
 
     def value(self, value: Any) -> Any:
-        """Return plain data with secrets hidden, or the same object if it contains no secrets."""
+        """Return JSON data with secrets hidden, or the same object if it contains no secrets."""
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
@@ -193,8 +193,8 @@ class Redactor:
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             if '"logprob"' in text and too_deep(text):
-                # The body is dropped. Secrets can be split across the tokens of logprobs, and this document is nested
-                # too deeply for joining the tokens.
+                # The body is dropped, because its logprobs can contain secrets that are split across tokens, and the
+                # document is nested too deeply for the tokens to be joined.
                 return b"{}"
             document = parse_json(text)
             # The tokens of logprobs are fragments of a longer text. Other fields of a non-streamed body contain

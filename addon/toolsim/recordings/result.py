@@ -1,4 +1,4 @@
-"""Contains the results of replaying recorded exchanges, and converts them to JUnit XML, which CI systems display."""
+"""The results of replaying recorded exchanges, and their conversion to JUnit XML, which CI systems display."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 Kind = Literal["call wanted", "answer wanted", "after an error"]
-"""The kind of a turn: the recorded answer has calls, it has only text, or the turn follows a failed tool."""
+"""The kind of a turn: the recorded answer has calls, it has only text, or the turn follows a failed tool call."""
 KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
 
 # Matches the beginning of a failed tool's output. Only the Messages API has a field for failures. toolsim converts this

@@ -43,7 +43,7 @@ TIME_OVER = "the time limit was reached"
 
 
 class Answers:
-    """Asks the model at ``url`` questions. When the monotonic clock reaches ``deadline``, the run ends."""
+    """Asks questions of the model at ``url``. The run ends when the monotonic clock reaches ``deadline``."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Answers:
         self._started = 0
 
     async def __call__(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was correct (None after an error). Raises Unavailable or Ended (see ``_judge``)."""
+        """Ask a question. Return whether the answer was correct (None after an error). Raises Unavailable or Ended."""
         if (known := self._memory.answer(setting, question.id)) is not None:
             return known
         started = self._clock()
@@ -127,7 +127,7 @@ class Answers:
 
 
 def _judge(error: ProviderError, setting: Setting) -> None:
-    """Raise Ended or Unavailable if an error would also affect further questions."""
+    """Raise Ended if no further question can be answered, or Unavailable if the backend rejects the setting."""
     if error.status in (401, 403):
         raise Ended(f"the backend rejects the key (HTTP {error.status}: {error})")
     if error.status in (429, 503):

@@ -270,9 +270,9 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
-        """Return an estimate of the remaining seconds, assuming that each challenger continues until its next check."""
+        """Return an estimate of the remaining seconds, assuming that each challenger is dropped at its next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
-        # During the confirmation, ``_open`` is negative, because the confirmation is not counted as a challenger.
+        # During the confirmation, ``_open`` is -1, because ``count`` does not include the confirmation.
         questions = min(left, until - compared.pairs) + max(self._open, 0) * PATIENCE[0][0]
         answered = self._memory.spent.answers - self._before
         return min(questions * passed / answered if answered else self._seconds, max(self._seconds - passed, 0.0))
@@ -297,7 +297,7 @@ def engine_at(url: str, key: str) -> Engine:
 
 
 def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
-    """Describe the maximum effort, which is needed if no challenger is dropped early."""
+    """Return text about the maximum numbers of requests and tokens, in case no challenger is dropped early."""
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]

@@ -40,7 +40,7 @@ DEFAULTS = Setting().values()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision. ``values`` are its challengers, as (option, value). ``injected``: skipped in native mode."""
+    """One decision. ``values`` are its challengers, as (option, value). ``injected``: whether native mode skips it."""
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -85,5 +85,5 @@ def decisions(engine: str) -> Sequence[Decision]:
 
 
 def count(decided: Sequence[Decision]) -> int:
-    """Return the total number of challengers if no decision is skipped."""
+    """Return the number of challengers in all decisions, including those that may be skipped."""
     return sum(len(decision.values) for decision in decided)

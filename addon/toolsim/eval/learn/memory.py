@@ -91,7 +91,7 @@ class VerdictFile:
         self._add({"setting": str(setting), "question": question, "right": right, **spent})
 
     def add_requests(self, requests: int) -> None:
-        """Add to the number of requests that were sent to the backend."""
+        """Add ``requests`` to the number of requests that were sent to the backend."""
         self._add({"requests": requests})
 
     def _add(self, entry: Mapping[str, Any]) -> None:

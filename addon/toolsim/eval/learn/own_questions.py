@@ -1,8 +1,8 @@
 """Derives questions from recorded turns, to replace or supplement the built-in questions.
 
-An answer is correct if it has the same calls as the recorded answer or, if that has none, if it is text without calls.
-Turns with faults are omitted. One half of the turns is used to choose settings, and the other half to confirm them. All
-turns of a conversation are in the same half, since they have messages in common.
+An answer is correct if it has the same calls as the recorded answer. If the recorded answer has no calls, any text
+without calls is correct. Turns with faults are omitted. One half of the turns is used to choose settings, and the other
+half to confirm them. Each conversation is in only one half, since its turns share messages.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def text(
 
 
 def facts(choice: Choice) -> Mapping[str, Any]:
-    """Return a comparison as plain data. ``won`` and ``lost`` are the challenger's wins and losses."""
+    """Return a comparison as JSON data. ``won`` and ``lost`` are the challenger's wins and losses."""
     compared = choice.comparison
     return {
         "what": choice.what,

@@ -26,7 +26,7 @@ from toolsim.request.record import OUTPUT
 from toolsim.wire.json_codec import dump
 
 BLOCK = 6
-"""Number of questions asked in a row with one setting. Switching is slow on servers that cache only one prompt."""
+"""Number of questions in a row with one setting. Switching settings is slow on servers that cache only one prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Return a question about the output of one call in ``asked``. The outputs are in ``order``, a list of indexes."""
+    """Return a question about the output of one call in ``asked``. ``order`` lists the outputs by their indexes."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)
@@ -152,14 +152,14 @@ def _made(
     outputs: Sequence[Mapping[str, Any]],
     order: Sequence[int] | None = None,
 ) -> list[Message]:
-    """Return messages with calls and their outputs. ``order``: the indexes of the outputs (None: as in the calls)."""
+    """Return messages with calls and their outputs. ``order`` is the order of the outputs (None: that of the calls)."""
     made = tuple(Call(f"call_{number}", name, dump(arguments)) for number, (name, arguments) in enumerate(calls, 1))
     results = [output_message(call, dump(output)) for call, output in zip(made, outputs, strict=True)]
     return [Answer("", made).message(), *(results if order is None else [results[number] for number in order])]
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return the questions of these kinds in blocks, each with one catalog and mixed kinds. The catalogs alternate."""
+    """Return questions of these kinds in blocks. A block has one catalog and mixed kinds. The catalogs alternate."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]

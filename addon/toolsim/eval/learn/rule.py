@@ -34,16 +34,16 @@ from typing import Literal
 ALPHA = 0.05
 """The maximum probability that any setting is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
-"""How far a challenger must be ahead to continue, as pairs of a number of questions and a lead (wins minus losses)."""
+"""Pairs of a number of questions, and the lead (wins minus losses) that a challenger then needs to continue."""
 BEHIND = 2.0
-"""The evidence against a challenger at which it counts as worse in a kind of question."""
+"""A challenger counts as worse in a kind of question if the evidence against it is at least this value."""
 
 Verdict = Literal["preferred", "dropped"]
 
 
 def evidence(wins: int, losses: int) -> float:
     """Return the evidence E that a challenger is better. It is 1 at first, and increases with each win."""
-    # The integrand is proportional to a beta density, so the integral above 1/2 is a sum of binomial coefficients.
+    # The integrand is proportional to a beta density, so its integral from 1/2 to 1 is a sum of binomial coefficients.
     pairs = wins + losses
     return sum(comb(pairs + 1, count) for count in range(wins + 1)) / ((pairs + 1) * comb(pairs, wins))
 
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def boundary(self) -> float:
-        """The evidence at which the challenger is preferred."""
+        """The evidence that a challenger needs to be preferred."""
         return self.challengers / ALPHA
 
     @property

@@ -51,7 +51,7 @@ class TuningResult:
     confirmation: Comparison | None = None
     """The comparison of the chosen setting with the defaults. Its questions were not used to choose the setting."""
     unconfirmed: Setting | None = None
-    """The chosen setting if it was not confirmed, otherwise None. If set, ``setting`` contains the defaults."""
+    """The chosen setting if it was not confirmed (``setting`` then contains the defaults), otherwise None."""
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
@@ -100,7 +100,7 @@ async def learn(
 
 
 async def _confirm(result: TuningResult, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults. Never stops early, because the profile reports the figures."""
+    """Compare the chosen setting with the defaults. Ask all questions, because the profile reports the figures."""
     result.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)

@@ -50,7 +50,7 @@ async def _provider_errors() -> AsyncIterator[None]:
             code=error.code if isinstance(error.code, str) else "",
             retry_after=_seconds(error.response.headers.get("retry-after")),
         ) from error
-    except openai.APIError as error:  # For example, a lost connection, or an error event.
+    except openai.APIError as error:  # For example, the connection was lost, or the stream contained an error event.
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:

@@ -72,7 +72,7 @@ class Answer:
     output_tokens: int | None = None
 
     def message(self) -> Message:
-        """Return the answer as an assistant message with which the conversation can be continued."""
+        """Return the answer as an assistant message, for the next request in the conversation."""
         if not self.calls:
             return {"role": "assistant", "content": self.text}
         calls = [
