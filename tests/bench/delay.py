@@ -123,7 +123,7 @@ def _arrival(response: dict[str, Any]) -> int:
 
 
 class Delays(NamedTuple):
-    """Delays in milliseconds of deltas written while all streams ran, and of deltas written before or after that."""
+    """Delays in milliseconds of the deltas that were written while all streams ran, and of all other deltas."""
 
     running: list[float]
     at_ends: list[float]

@@ -1,4 +1,4 @@
-"""Programs that decide from the reported usage when to compact, with a server that reports no usage."""
+"""Programs that compact when the reported usage is high, with a server that reports no usage."""
 
 from __future__ import annotations
 

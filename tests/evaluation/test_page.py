@@ -66,8 +66,7 @@ def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 def test_screenshot_of_a_report(tmp_path: Path) -> None:
     """Take a screenshot of a report.
 
-    The report is in the folder that the variable TOOLSIM_SCREENSHOTS names or, if it is not set, is created from
-    ``RUNS``.
+    The report is read from the folder in TOOLSIM_SCREENSHOTS or, if the variable is not set, created from ``RUNS``.
     """
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"

@@ -61,7 +61,7 @@ def mounted(folder: Path) -> Iterator[Disk]:
 
 @contextmanager
 def limited(folder: Path) -> Iterator[Disk]:
-    """Yield a disk that is simulated by a file size limit for mitmdump. It does not need root."""
+    """Yield a disk that is simulated by a file size limit for mitmdump. Root privileges are not required."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("the size of another process's files cannot be limited here")
 

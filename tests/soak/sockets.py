@@ -26,7 +26,7 @@ MARK = re.compile(r"mark-\d+x")
 PER_KEY = 100
 """Number of connections per key; less than the proxy's limit."""
 PATIENCE = 300
-"""Maximum time that a client waits, in seconds. On a busy machine, turns that normally take a second take many."""
+"""Maximum wait of a client, in seconds. On a busy machine, a turn that normally takes one second can take many."""
 SAMPLES = 20
 
 

@@ -1,4 +1,4 @@
-"""The script of one soak exchange. The client generates it and includes it in its question. The backend acts it out."""
+"""The script of one soak exchange. The client generates it and sends it in a question, and the backend follows it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ WORDS = "I would rather talk about something else."
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The setting, as seen in a request: the form of its tools, how calls are enforced, and how history is shown."""
+    """The setting that a request reveals: the form of its tools, how calls are enforced, and how history is shown."""
 
     form: str
     enforced: str

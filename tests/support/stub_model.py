@@ -33,9 +33,9 @@ stream_max_retries = 0
 class Reply:
     """The stub's answer to a request: an HTTP error, or texts that are sent at intervals of ``delay`` seconds.
 
-    ``end``: the type of the last event without "response."; if it is "", the connection closes without a last event.
-    ``reason``: the reason for an incomplete answer. ``error``: the error in ``response.failed``. ``reasoning``: the
-    texts of a summary that is sent before the text. ``calls``: complete output items.
+    ``end``: the type of the last event, without the prefix "response.", or "" if the connection closes without a last
+    event. ``reason``: the reason for an incomplete answer. ``error``: the error in ``response.failed``. ``reasoning``:
+    the texts of a summary that is sent before the text. ``calls``: complete output items.
     """
 
     pieces: list[str] = field(default_factory=lambda: ["Hello"])

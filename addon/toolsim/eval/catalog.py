@@ -24,7 +24,7 @@ from toolsim.eval.flags import DEFAULT_MODELS, words
 class Model:
     """One model. ``id`` is its name on the server. Several IDs of the same model share a ``base_id``.
 
-    ``options`` are request options that the model always needs. ``recommended`` are the sampling options from its card.
+    ``options`` are request options that the model always needs. ``recommended`` are those that its model card suggests.
     """
 
     id: str

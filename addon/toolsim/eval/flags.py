@@ -217,7 +217,7 @@ FLAGS = (
     ),
     Flag("out", "folder in which report folders are created", DEFAULT_OUT, metavar="DIR"),
 )
-# The environment variable for the verbosity. The verbosity is not saved in a report's settings.
+# The environment variable for the verbosity, which is not saved in a report's settings.
 _VERBOSE = "VERBOSE"
 
 

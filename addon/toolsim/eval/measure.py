@@ -63,7 +63,7 @@ Progress = Callable[[Job, Run | None], None]
 async def measure(
     jobs: Iterable[Job], methods: Methods, seconds: float | None, done: Progress, *, parallel: int = 1
 ) -> None:
-    """Perform all runs, with ``parallel`` models at a time. ``seconds`` is the timeout of a question, or None."""
+    """Perform all runs, with ``parallel`` models at a time. ``seconds``: a question's timeout, or None for none."""
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
         by_model.setdefault(job.cell.model, []).append(job)
@@ -81,7 +81,7 @@ async def measure(
 
 
 async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
-    """Perform one run. Never raises an exception, except for cancellation."""
+    """Perform one run. Never raises an exception unless it is canceled."""
     captures: Captures | None = None
     asking: Asking | None = None
     started = monotonic()

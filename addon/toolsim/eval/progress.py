@@ -34,7 +34,7 @@ class Progress:
             self._live.stop()
 
     def __call__(self, job: Job, run: Run | None) -> None:
-        """Show a run that starts (``run`` is None) or has ended."""
+        """Show that a run has started (``run`` is None) or ended."""
         if run is None:
             if self._live is not None:
                 self._live.update(self._task, description=f"{job.cell.model} · {job.cell.method_name} · {job.case.id}")

@@ -56,7 +56,7 @@ class Proxies:
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
         self._running: dict[tuple[str, tuple[str, ...]], Proxy] = {}
-        # Further processes wait, because they would overwrite the certificate authority that the first one creates.
+        # Proxies start one at a time. Otherwise, they would overwrite each other's certificate authority.
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:

@@ -37,7 +37,7 @@ class Asking:
         self.steps: list[dict[str, Any]] = []
         self.waited = 0.0
         self.rewritten = 0
-        """The number of answered questions with tools or tool outputs. The proxy records only these questions."""
+        """The number of questions with tools or tool outputs that reached the backend. The proxy records only these."""
         self.input_tokens = 0
         self.output_tokens = 0
 

@@ -40,7 +40,7 @@ class Captures:
         self._read: set[str] = set()
 
     async def new(self, expected: int) -> list[Recorded]:
-        """Return the exchanges since the previous invocation, oldest first. Wait briefly for ``expected`` exchanges."""
+        """Return new exchanges since the last invocation, oldest first. Wait briefly for ``expected`` exchanges."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_SECONDS
         while len(files := self._unread()) < expected and loop.time() < end:

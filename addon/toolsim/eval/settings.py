@@ -1,4 +1,4 @@
-"""Converts flags to the input of an evaluation (cells and cases). All mistakes are reported before it runs."""
+"""Converts flags to the input of an evaluation (cells and cases). All mistakes are reported before the run."""
 
 from __future__ import annotations
 

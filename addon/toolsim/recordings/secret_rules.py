@@ -147,7 +147,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header with this name contains a secret. This includes ``key``, for example."""
+    """Return whether a URL parameter or header with this name, for example ``key``, contains a secret."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

@@ -6,7 +6,7 @@ therefore matched before it is rewritten (``ServerReplay``, listed before ToolSi
 registered for the rewritten request (``Handover``, listed after ToolSim). mitmproxy then sends the answer, which passes
 through the ordinary hooks.
 
-Hosts, ports and secrets are ignored. Clients that send requests to the listener's own address are also served.
+Hosts, ports and secrets are not compared. Clients that send requests to the listener's own address are also served.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
 NORMALISE = "normalise"
-"""The key in a recording's note under which the patterns for ignored text are stored."""
+"""The key in a recording's ``toolsim_capture`` metadata under which the patterns for ignored text are stored."""
 _MAX_SHOWN = 5
 
 # Matches a hidden secret. The lengths of hidden secrets are not compared.

@@ -62,7 +62,7 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Consecutive lines in a stream. ``document`` is the JSON document in the lines, or None if there is none."""
+    """The lines of one event in a stream. ``document`` is the JSON document in the lines, or None if there is none."""
 
     lines: list[str]
     document: Any

@@ -36,7 +36,7 @@ class Spent:
 
 
 class VerdictFile:
-    """A file with verdicts, which is opened and locked on creation. Raises Busy or OSError if that fails."""
+    """A file of verdicts on answers. Raises Busy or OSError if the file cannot be locked or opened."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]

@@ -78,7 +78,7 @@ class Comparison:
         self.losses += incumbent and not challenger
 
     def verdict(self, left: int) -> Verdict | None:
-        """Return the verdict, or None if undecided. ``left`` is the number of questions that could still be won."""
+        """Return the verdict, or None to continue. ``left`` is the number of questions that could still be won."""
         if self.evidence >= self.boundary and not self._is_behind():
             return "preferred"
         if evidence(self.wins + left, self.losses) < self.boundary:

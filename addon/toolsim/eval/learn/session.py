@@ -72,7 +72,7 @@ async def learn(
 
     ``close`` is called with each setting that is no longer needed. ``result`` is updated continuously, for callers that
     interrupt the function. If there are ``confirming`` questions, the chosen setting also has to beat the defaults on
-    these questions. The rule then ignores the number of challengers, since a lucky winner would fail this test.
+    these questions. The rule then ignores the number of challengers, since a winner by chance would fail here.
     """
     result, asker = result or TuningResult(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
