@@ -91,7 +91,7 @@ def module_of(path: Path) -> str:
 
 
 def unit(module: str) -> str:
-    """Return the key in ``LAYER`` to which a module belongs: its own key or, without one, its package's key."""
+    """Return a module's key in ``LAYER``: its own key or, without one, its package's key."""
     parts = module.split(".")
     return next((".".join(parts[:n]) for n in (2, 1) if ".".join(parts[:n]) in LAYER), parts[0])
 

@@ -260,7 +260,7 @@ def test_table_of_tune_decisions_is_current() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_and_anchors_exist(page: str) -> None:
-    """Each file and anchor to which a page links exists."""
+    """Each file and anchor that a page links to exists."""
     here = ROOT / page
     for link in re.findall(r"\]\(([^)]+)\)", here.read_text()):
         if link.startswith("http"):

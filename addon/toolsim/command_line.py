@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse the arguments.
 
-        An unknown argument is reported by the subcommand to which it was passed, with suggestions from its flags.
+        The subcommand that received an unknown argument reports it, with suggestions from the subcommand's flags.
         """
         parsed, surplus = self.parse_known_args(args, namespace)
         # Whether argparse includes the ``--`` separator depends on the Python version.

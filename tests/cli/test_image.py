@@ -43,7 +43,7 @@ def buildah(*words: str | Path) -> str:
 
 
 def libraries(files: Iterable[Path]) -> set[Path]:
-    """Return the shared libraries to which these files are linked."""
+    """Return the shared libraries that these files are linked to."""
     shown = subprocess.run(["ldd", *files], capture_output=True, text=True, check=False).stdout
     return {Path(path) for path in re.findall(r"^\s(?:\S+ => )?(/\S+) \(0x", shown, re.MULTILINE)}
 

@@ -102,7 +102,7 @@ def is_sound(case: Case, outcome: Outcome) -> bool:
 
 @pytest.mark.parametrize("form", ["auto", "gbnf"])
 def test_required_calls_fit_their_schema(form: str) -> None:
-    """Each complete answer is a call that conforms to its tool's schema. Each truncated answer is marked as such."""
+    """Each complete answer is a call that conforms to its tool's schema. All other answers are marked as truncated."""
     asked = list(cases())
     with (
         Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form, toolsim_idle_timeout=1800) as proxy,

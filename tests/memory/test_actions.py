@@ -59,7 +59,7 @@ def test_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, op
 
 
 def test_estimate_includes_tools_and_stored_answer(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A token estimate includes the tools, and the stored answer to which the request refers."""
+    """A token estimate includes the tools, and the stored answer that the request refers to."""
     backend.play([says("word " * 200)])
     first = ask(client, False, input="Hello")
     count = client.responses.input_tokens.count

@@ -1,4 +1,4 @@
-"""Tests that the model receives the stored content to which a request refers, with the real SDK, streamed or not."""
+"""Tests that the model receives the stored content that a request refers to, with the real SDK, streamed or not."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _read_stream(url: str, waits: Waits, is_over: threading.Event) -> None:
 
 
 def _attack(port: int, kind: str, size: int, pipe: Connection) -> None:
-    """Send a flood, and report the code with which the proxy closed the connection, or None if there was no code."""
+    """Send a flood, and report the proxy's close code, or None if the connection ended without one."""
     with upgraded(port) as connection:
         pipe.send("ready")
         pipe.recv()
@@ -167,7 +167,7 @@ def _attack(port: int, kind: str, size: int, pipe: Connection) -> None:
 
 
 def flood(connection: socket.socket, kind: str, size: int = FLOOD_BYTES) -> int | None:
-    """Send a flood over a connection; return the code with which the proxy closed it, or None if there was no code."""
+    """Send a flood over a connection; return the proxy's close code, or None if the connection ended without one."""
     received = _Received(connection)
     reader = threading.Thread(target=received.read)
     reader.start()

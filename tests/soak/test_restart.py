@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def test_rolling_restart_loses_no_turn() -> None:
-    """During a rolling restart, each turn is answered completely. (``make soak`` uses more clients.)"""
+    """During a rolling restart, each turn is answered completely."""
     found = restart(clients=10, seconds=3)
     counts = cast("Counter[str]", found["counts"])
     assert set(counts) == {"answered"}

@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def take(page: Chromium, name: str, *, width: int, height: int) -> None:
-    """Write a screenshot that is reduced to 16 colors."""
+    """Write a screenshot with only 16 colors."""
     time.sleep(1)
     page.screenshot(PICTURES / name, width=width, height=height)
     subprocess.run(["pngquant", "--force", "--ext", ".png", "16", str(PICTURES / name)], check=True)

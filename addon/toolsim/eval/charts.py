@@ -1,7 +1,7 @@
 """Draws the plots of the report as inline SVG: rates with their intervals, and the latency of each run.
 
 Widths are in viewBox units, so that a plot scales with the page. There is one color per method, from the page's CSS
-variables. Color-blind readers can distinguish the colors. Every bar is also labeled with its figure.
+variables. Color-blind readers can distinguish the colors.
 """
 
 from __future__ import annotations

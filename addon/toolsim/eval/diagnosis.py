@@ -9,7 +9,7 @@ from toolsim.eval.case import Label, Verdict
 from toolsim.eval.runtime.loop import Execution, Outcome
 
 DONE = "Done."
-"""The exact text with which the model has to end a scenario."""
+"""The exact final text that a scenario requires."""
 
 _BY_CODE: dict[str, Label] = {
     "UNKNOWN_TOOL": "wrong_tool",

@@ -1,7 +1,7 @@
 """Provides scenarios: conversations with tools and state. The resulting state determines whether a run is correct.
 
 Each scenario runs in the runtime's loop, on a separate workspace. Live scenarios require the exact final text
-``Done.``, so that the end can be checked. Otherwise, the model's wording does not matter.
+``Done.``, so that the end can be checked.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from toolsim.recordings.web_page import document, quoted, table, tile
 
 LOWER_BOUND = "Agreement is a lower bound, because a different call can be as correct as the recorded call."
 ANSWER = "(an answer)"
-"""The label under which turns without calls are listed, in place of a tool's name."""
+"""The label of turns without calls in the table by tool."""
 
 SECONDS = 300.0
 """Timeout, in seconds, of a request to the backend. It is long because the backend might have to load a model first."""

@@ -51,7 +51,7 @@ class Child:
         self._log = folder / "log"
         settings = [f"confdir={folder.parent / 'confdir'}", *settings]
         if not any(setting.startswith("toolsim_log=") for setting in settings):
-            # With the JSON log, toolsim prints no startup banner, for which it would request the backend's models.
+            # With the JSON log, toolsim prints no startup banner, and so does not request the backend's models.
             settings.append("toolsim_log=json")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

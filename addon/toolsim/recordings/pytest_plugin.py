@@ -13,8 +13,8 @@ tests.
     def test_what_clients_get(toolsim_replay):
         toolsim_replay("recordings", manifest="calls").assert_same()
 
-A test fails if the client sends a request that was not recorded, or for which the script has no answer. This is the
-case even if the client handles the error. For recordings, the message names the closest recording and the differences.
+A test fails if a request was not recorded or the script has no answer to it, even if the client handles the error. For
+recordings, the message names the closest recording and the differences.
 
 pytest loads this module in every project that has toolsim installed, so it does not import the rest of toolsim until a
 test needs it.
@@ -55,7 +55,7 @@ NORMALISERS: Mapping[str, str] = {
     "times": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b",
     "ids": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[a-z]{2,10}[_-][0-9A-Za-z]{16,}|\b[0-9a-f]{16,}\b",
 }
-"""Patterns for text that differs between test runs, by the name under which a test can specify them."""
+"""Patterns for text that differs between test runs, by the name that a test can specify."""
 
 
 class _Backend(Protocol):

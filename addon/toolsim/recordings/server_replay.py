@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
 NORMALISE = "normalise"
-"""The key in a recording's ``toolsim_capture`` metadata under which the patterns for ignored text are stored."""
+"""The key of the patterns for ignored text in a recording's ``toolsim_capture`` metadata."""
 _MAX_SHOWN = 5
 
 # Matches a hidden secret. The lengths of hidden secrets are not compared.

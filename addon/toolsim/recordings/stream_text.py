@@ -19,7 +19,7 @@ Edit = Callable[[str], str]
 
 _BOM = "\ufeff"
 
-# The keys under which an event contains a fragment of a longer text.
+# The keys of values that are fragments of a longer text.
 _PIECES = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
