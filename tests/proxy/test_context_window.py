@@ -46,7 +46,7 @@ SERVERS: dict[str, tuple[dict[str, Any], int | None]] = {
 
 @contextmanager
 def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Serve these pages. Yield the URL of the server, and a list to which it adds the requested paths."""
+    """Serve the given pages. Yield the URL of the server, and a list to which it adds the requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -331,7 +331,7 @@ def test_keep_alives_while_a_call_is_buffered(backend: RawBackend, tmp_path: Pat
 
 
 def test_slow_backend_is_not_idle(backend: RawBackend, line: Line, ask: Any) -> None:
-    """An answer can take longer than the idle timeout, as long as each pause is shorter."""
+    """An answer can take longer than the idle timeout, as long as each pause is shorter than the timeout."""
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")

@@ -30,7 +30,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str, Any]:
-    """Return a request whose history repeats the same call, once for each of these outputs."""
+    """Return a request whose history repeats the same call, once for each of the given outputs."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "Is it dry in Bonn?"}]
     for number, output in enumerate(outputs):
         call_id = f"call_{number}"

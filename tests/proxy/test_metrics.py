@@ -59,7 +59,7 @@ def scrape(line: Line, **headers: str) -> str:
 
 
 def problems(text: str) -> str:
-    """Return the problems that ``promtool`` finds in these metrics, or "" if there are none."""
+    """Return the problems that ``promtool`` finds in the given metrics, or "" if there are none."""
     checked = subprocess.run(
         [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
     )

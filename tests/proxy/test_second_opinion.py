@@ -67,8 +67,8 @@ def is_question(exchange: Exchange) -> bool:
 
 
 def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
-    """Return a model that makes these calls if its prompt contains tools. ``answers`` contains its second opinion on
-    each tool.
+    """Return a model that makes the given calls if its prompt contains tools. ``answers`` contains its second opinion
+    on each tool.
     """
     words = words or says(WORDS)
 

@@ -17,7 +17,7 @@ WRONG = "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"
 
 
 def lines(output: str) -> list[str]:
-    """Return the lines of this output without times and colors."""
+    """Return the lines of the given output without times and colors."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     return [re.sub(r"^\[[\d:.]+\]\s*", "", line.strip()) for line in text.splitlines()]
 

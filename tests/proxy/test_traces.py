@@ -334,8 +334,8 @@ def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: 
 
 @pytest.mark.parametrize("way", ["nobody listens", "errors"])
 def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the trace collector fails, turns are still answered, the log contains one line about it, and the proxy still
-    exits promptly.
+    """If the trace collector fails, turns are still answered, the log has one line about it, and the proxy still exits
+    promptly.
     """
     collector.status = 500
     url = collector.url if way == "errors" else f"http://127.0.0.1:{free_port()}"

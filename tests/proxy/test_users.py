@@ -50,7 +50,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def held_while(is_held: Callable[[], bool], *texts: str) -> Behaviour:
-    """Return a backend that streams these texts. It holds the last one back while ``is_held`` returns True."""
+    """Return a backend that streams the given texts. It holds the last one back while ``is_held`` returns True."""
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")

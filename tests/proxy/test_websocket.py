@@ -178,9 +178,7 @@ def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: Text
 
 
 def test_websocket_failed_continuation_evicts_cache(client: Client, backend: TextBackend) -> None:
-    """If a continuation fails because of a tool output without its call, or because of a backend error, the connection
-    forgets the previous response.
-    """
+    """Send ``data``. If a tunnel is established, send ``then`` as well. Return the responses."""
     backend.play([says("OK."), says("OK."), refuses(500, "Out.")])
     for wrong in ([{"type": "function_call_output", "call_id": "call_missing", "output": "x"}], "Go on."):
         first = client.ask("Remember ember.")
@@ -356,7 +354,7 @@ def test_stop_closes_connections_with_code_1001(backend: TextBackend) -> None:
 
 
 def frame(payload: bytes, first: int = 0x81) -> bytes:
-    """Return a client frame with this payload, masked with a key of zeros."""
+    """Return a client frame with the given payload, masked with a key of zeros."""
     size = len(payload)
     head = bytes([first, 0x80 | size]) if size < 126 else bytes([first, 0xFE]) + struct.pack(">H", size)
     return head + b"\0\0\0\0" + payload

@@ -34,8 +34,8 @@ def parser() -> Parser:
     ],
 )
 def test_invalid_argument_is_reported_in_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The error for an incorrect command line contains the invalid argument and, if possible, the closest match. The
-    exit code indicates incorrect usage.
+    """The error for an incorrect command line quotes the invalid argument and, if possible, suggests the closest match.
+    The exit code indicates incorrect usage.
     """
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
@@ -49,7 +49,7 @@ def test_closest_word_is_suggested() -> None:
 
 
 def test_invalid_key_is_rejected_without_printing_it() -> None:
-    """Whitespace around an API key is removed. If the key contains invalid characters, the error does not contain the
+    """Whitespace around an API key is removed. If the key contains invalid characters, the error does not show the
     key.
     """
     assert key_of("") == ""

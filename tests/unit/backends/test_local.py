@@ -47,9 +47,7 @@ class Server:
 
 
 def library(monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object]) -> None:
-    """Replace the ``xllamacpp`` package with a stand-in. Its ``Server`` is ``make``, which receives the parameters for
-    the model.
-    """
+    """Replace the ``xllamacpp`` package with a stand-in in which ``make`` takes the place of the ``Server`` class."""
     module = types.ModuleType("xllamacpp")
     params = {"model": types.SimpleNamespace(), "cpuparams": types.SimpleNamespace()}
     module.CommonParams = lambda: types.SimpleNamespace(**params)  # type: ignore[attr-defined]
@@ -121,8 +119,8 @@ async def test_rejected_request_is_a_client_error(monkeypatch: pytest.MonkeyPatc
 async def test_missing_extra_is_logged_and_requests_fail_with_503(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the optional package for llama.cpp is missing, one log line contains the command to install it, and requests
-    fail with status 503.
+    """If the optional package for llama.cpp is missing, one log line gives the command to install it, and requests fail
+    with status 503.
     """
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     backend = LocalBackend(Path("m.gguf"))

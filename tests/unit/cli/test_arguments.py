@@ -1,4 +1,4 @@
-"""Tests for checks of toolsim's arguments and options before mitmproxy reads them."""
+"""Tests that toolsim's arguments and options are checked before mitmproxy reads them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
     ],
 )
 def test_invalid_arguments_are_refused(kind: Callable[[str], object], text: str, message: str) -> None:
-    """The error for an invalid argument contains the value, the expected format and, if possible, a suggestion."""
+    """The error for an invalid argument states the value, the expected format and, if possible, a suggestion."""
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         kind(text)
     assert str(refused.value) == message

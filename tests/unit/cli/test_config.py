@@ -99,9 +99,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "line"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_reported_with_their_line(text: str, line: str, tmp_path: Path) -> None:
-    """The error for a mistake in the settings file contains the file name, the line, the value and the expected
-    format.
-    """
+    """The error for a mistake in the settings file gives the file name, the line, the value and the expected format."""
     with pytest.raises(UsageError, match=line):
         parsed(tmp_path, text, "serve --config FILE")
 

@@ -211,7 +211,7 @@ def test_whitespace_around_a_key_is_removed(
 def test_invalid_key_is_refused_without_printing_it(
     key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If an API key contains invalid characters, it is rejected, and the error does not contain the key."""
+    """If an API key contains invalid characters, it is rejected, and the error does not show the key."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
     assert (

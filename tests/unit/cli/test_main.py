@@ -122,9 +122,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
 def test_invalid_command_line_is_one_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An invalid command line causes exit code 2 and a one-line error that contains the value and the expected
-    format.
-    """
+    """An invalid command line causes exit code 2 and a one-line error that states the value and the expected format."""
     if words.startswith("eval"):
         pytest.importorskip("openai", reason="needs the extra [eval]")
     try:

@@ -46,7 +46,7 @@ def test_web_page_and_redirect_are_not_an_api() -> None:
 
 
 def test_unreachable_server_has_a_reason() -> None:
-    """If the doctor cannot reach the server, the error contains the reason and, if possible, a hint."""
+    """If the doctor cannot reach the server, the error states the reason and, if possible, gives a hint."""
     with pytest.raises(Unreachable, match="refused; is the server running"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(Unreachable, match="host name cannot be resolved"):
@@ -67,7 +67,7 @@ def test_silent_server_is_unreachable() -> None:
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_answer_that_breaks_off_is_an_unreachable_server(status: int) -> None:
-    """If an answer is cut off or stalls, its server counts as unreachable, regardless of the status."""
+    """If a response is cut off or stalls, the server counts as unreachable, regardless of the status."""
 
     async def behave(answer: Answer) -> None:
         await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)

@@ -41,8 +41,8 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
     ],
 )
 def test_position_of_a_request(items: tuple[Item, ...], words: str, where: str) -> None:
-    """Each user message begins a turn, and each tool output begins a step. Consecutive messages count only once, as do
-    consecutive tool outputs.
+    """Each user message begins a turn, and each tool output begins a step. Consecutive user messages count as one, as
+    do consecutive tool outputs.
     """
     found = label_of(items)
     assert (found.words, found.position(7)) == (words, where)

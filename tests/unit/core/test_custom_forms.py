@@ -1,4 +1,4 @@
-"""Tests for declarations of custom call forms. The error for an invalid declaration contains the number of the form and
+"""Tests for declarations of custom call forms. The error for an invalid declaration gives the number of the form and
 the name of the entry.
 """
 
@@ -38,7 +38,7 @@ def test_form_is_written_back_as_an_equal_table() -> None:
     ],
 )
 def test_invalid_form_is_reported_with_its_number(change: dict[str, Any], entry: str, message: str) -> None:
-    """The error for an invalid call form contains its number in the list and the name of the invalid entry."""
+    """The error for an invalid call form gives its number in the list and the name of the invalid entry."""
     with pytest.raises(InvalidForm) as caught:
         read_forms([FORM | {"opening": "<<a>>"}, FORM | change])
     assert (caught.value.number, caught.value.entry) == (1, entry)

@@ -11,7 +11,7 @@ HOG, QUICK, THIRD = "hog", "quick", "third"
 
 
 async def test_answers_take_turns() -> None:
-    """The calls of each owner keep their order, and a different owner has its turn after each call."""
+    """The calls of each owner run in order, and the waiting owners take turns."""
     lock, done = FairLock(), []
 
     async def call(owner: str, name: str) -> None:

@@ -76,7 +76,7 @@ async def test_owner_with_most_calls_loses_the_latest() -> None:
 
 
 async def test_cancelled_calls_still_run() -> None:
-    """A call still runs after its future has been canceled. Until then, it counts as waiting."""
+    """A call still runs after its future has been canceled. Until the call has run, it counts as waiting."""
     thread, go = SerialExecutor("t"), threading.Event()
     left = thread.submit(lambda: go.wait(60))
     left.cancel()

@@ -85,7 +85,7 @@ def test_site_packages_are_not_modified() -> None:
 
 
 def test_missing_package_is_reported_in_one_line() -> None:
-    """If the BFCL package is missing, the error is one line that contains the install command."""
+    """If the BFCL package is missing, the error is a single line with the install command."""
     code = (
         "import sys\n"
         "sys.modules['bfcl_eval'] = None\n"

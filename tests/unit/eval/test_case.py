@@ -38,8 +38,8 @@ def test_large_sample_is_the_entire_suite() -> None:
 
 @pytest.mark.parametrize("name", ["scenarios", "questions", "unseen", "which_output"])
 async def test_tools_of_a_case_are_known_without_a_model(name: str) -> None:
-    """``tools_of`` returns the tools of a case's first question without querying a model, even if the case
-    catches the exception that ends it.
+    """``tools_of`` returns the tools of a case's first question without querying a model. This also works for a case
+    that catches the exception with which ``tools_of`` stops it.
     """
 
     async def careful(send: Send) -> Verdict:

@@ -67,7 +67,7 @@ def test_invalid_variable_is_named(name: str, value: str) -> None:
 def test_invalid_value_is_reported_with_expectation(
     flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error for an invalid flag contains the value and the expected format."""
+    """The error for an invalid flag quotes the value and states the expected format."""
     with pytest.raises(SystemExit):
         parser({}).parse_args([f"--{flag}", value])
     assert capsys.readouterr().err == f"toolsim eval: --{flag}: got {value!r}, expected {expected}\n"

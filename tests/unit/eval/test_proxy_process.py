@@ -33,7 +33,7 @@ async def test_proxy_serves_the_target_path() -> None:
 
 @pytest.mark.slow
 async def test_invalid_option_is_reported_with_the_log(tmp_path: Path) -> None:
-    """If an option is invalid, the error contains the relevant lines of mitmdump's log."""
+    """If an option is invalid, the error quotes the relevant lines of mitmdump's log."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1", flows=tmp_path)) as started:
         with pytest.raises(StartFailed, match="toolsim_repair"):
             await started.get("m", ("toolsim_repair=perhaps",))

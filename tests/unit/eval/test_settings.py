@@ -159,8 +159,8 @@ def test_base_url_is_resolved() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://u:secret@a/v1", "http://a/v1?key=secret", "http://"])
 def test_base_url_with_secrets_is_refused(url: str) -> None:
-    """A base URL is refused if it is invalid, or if it contains credentials or a query. The error does not contain the
-    credentials or the query.
+    """A base URL is refused if it is invalid, or if it contains credentials or a query. The error shows neither the
+    credentials nor the query.
     """
     with pytest.raises(UsageError) as refused:
         base_url(args("--base-url", url), {})
@@ -270,7 +270,7 @@ def test_settings_without_effect_get_a_notice() -> None:
 
 
 def test_all_missing_models_are_named() -> None:
-    """If the server lists none of the selected models, the error contains their names."""
+    """If the server lists none of the selected models, the error names them."""
     with pytest.raises(UsageError, match=r"no model is selected: the server does not list google/gemini-2\.5-flash, "):
         setup(args("--models", "google"), offline=False, served=["mine"])
 

@@ -20,9 +20,7 @@ def test_scenarios_suite_contains_the_preset() -> None:
 
 
 def test_cases_have_the_name_of_their_suite() -> None:
-    """Each case contains the name of its suite. The error for an unknown BFCL category contains the name of the
-    category.
-    """
+    """Each case contains the name of its suite. The error for an unknown BFCL category names the category."""
     for name in ("questions", "unseen", "which_output"):
         assert {case.suite for case in load(name)} == {name}
     with pytest.raises(UsageError, match="bfcl:nothing"):

@@ -12,7 +12,7 @@ from toolsim.eval.which_output import cases
 
 
 def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
-    """Play a case with a model that gives the given answer. Return the request and the verdict."""
+    """Play a case with a model that always answers with ``answer``. Return the request and the verdict."""
     requests: list[Request] = []
 
     async def send(request: Request) -> Answer:

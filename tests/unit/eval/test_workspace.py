@@ -49,7 +49,7 @@ def test_valid_patch_is_applied() -> None:
 
 
 def test_unknown_workspace_error_names_the_correct_id() -> None:
-    """The error for an unknown workspace contains the correct ID, so that the model can use it."""
+    """The error for an unknown workspace gives the correct ID, so that the model can use it."""
     for result in (Workspace().get({"workspace_id": "x"}), Workspace().patch({"path": "/draft/title", "value": ""})):
         assert result.code == "UNKNOWN_WORKSPACE"
         assert WORKSPACE_ID in result.errors[1]

@@ -107,8 +107,8 @@ async def test_failed_call_does_not_affect_the_next(bad: McpConnection, tool: st
 
 @pytest.mark.slow
 async def test_failed_starts_are_delayed() -> None:
-    """After two failed attempts to start the MCP server, requests fail immediately until the delay has passed. The next
-    request then tries to start the server again.
+    """After two failed attempts to start the MCP server, requests fail immediately for some time. After this delay, the
+    next request tries to start the server again.
     """
     now = 0.0
     connection = McpConnection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)

@@ -1,4 +1,4 @@
-"""Tests for HTTP requests to MCP servers: permitted destinations and size limits of answers."""
+"""Tests for HTTP requests to MCP servers: permitted destinations, and size limits of responses."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
 
 
 async def test_answer_size_is_limited() -> None:
-    """A JSON answer from an MCP server must not exceed the maximum message size. A stream must not exceed the number of
-    bytes that is allowed between two requests.
+    """A JSON response from an MCP server must not exceed the maximum message size. A stream must not exceed the limit
+    on the number of bytes between two requests.
     """
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
@@ -66,7 +66,9 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_compressed_answer_is_rejected() -> None:
-    """A compressed answer from an MCP server is rejected, because a few bytes could expand to a huge amount of data."""
+    """A compressed response from an MCP server is rejected, because a few bytes could expand to a huge amount of
+    data.
+    """
     assert len(gzip.compress(b"\0" * 10_000_000)) < 10_000
     with pytest.raises(httpx2.ReadError, match="compressed"):
         await read(Answers(1, content_type="application/json", content_encoding="gzip"))

@@ -29,8 +29,8 @@ def test_tracing_is_enabled_by_variables(environment: dict[str, str], asked: str
 
 
 def test_missing_package_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If the OpenTelemetry package is missing, one log line contains the environment variable and the install command.
-    The proxy runs without traces.
+    """If the OpenTelemetry package is missing, one log line names the environment variable and gives the install
+    command. The proxy runs without traces.
     """
 
     def missing(name: str) -> None:

@@ -28,8 +28,8 @@ def test_sections_are_separated():
 
 
 def test_empty_lines_contain_a_space():
-    """Empty lines of a page contain at least a space, because mitmweb displays lines without characters with zero
-    height.
+    """Empty lines of a page contain at least a space, because mitmweb shows a line without characters with a height of
+    zero.
     """
     page = Page()
     page.text("a\n\nb")

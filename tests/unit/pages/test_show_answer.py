@@ -188,7 +188,7 @@ def test_other_bodies(data, words):
 
 
 def test_facts_in_the_title():
-    """The title of an answer's page contains the token counts and the times, if they are known."""
+    """The title of an answer's page shows the token counts and the times, if they are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
     assert "3 tokens in, 4 out" in title

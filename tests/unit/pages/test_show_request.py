@@ -167,8 +167,8 @@ def test_title_names_the_api_and_hidden_tools_are_marked():
 
 
 def test_messages_api_request():
-    """For a Messages API request, the page contains the name of the API, and shows the instructions only once. Calls
-    look the same as in other APIs.
+    """For a Messages API request, the page names the API and shows the instructions only once. Calls look the same as
+    in other APIs.
     """
     call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Bonn"}}
     messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": [call]}]

@@ -99,8 +99,8 @@ def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
 
 
 def test_other_paths_stream(addon: ToolSim) -> None:
-    """Requests to paths that toolsim does not handle, and their answers, are streamed unless another addon has already
-    answered the request.
+    """Requests to paths that toolsim does not handle, and the responses to them, are streamed unless another addon has
+    already answered the request.
     """
     flow = asked({"tools": TOOLS}, "/v1/files")
     addon.requestheaders(flow)
@@ -169,8 +169,8 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """If an early connection attempt to the target could close the client's connection, mitmproxy connects only when a
-    request arrives.
+    """If an early connection attempt could cause the client's connection to be closed, mitmproxy connects to the target
+    only when a request arrives.
     """
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
@@ -287,8 +287,8 @@ async def test_resent_request_keeps_its_references(addon: Any) -> None:
     ],
 )
 def test_lazy_connections(addon: Any, options: dict[str, Any], strategy: str) -> None:
-    """mitmproxy connects to the target only when a request arrives, in modes in which an unreachable target would
-    otherwise close the client's connection.
+    """In modes in which an unreachable target would otherwise close the client's connection, mitmproxy connects to the
+    target only when a request arrives.
     """
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == strategy

@@ -97,7 +97,9 @@ def test_resent_round_keeps_its_number() -> None:
 
 
 def test_error_is_examined_before_the_client_receives_it() -> None:
-    """While a request tries a feature, an error is not sent to the client until toolsim has examined its body."""
+    """If a request tries a feature, an error from the backend is not sent to the client until toolsim has examined its
+    body.
+    """
     asked = Asked()
     asked.backend.refuses("m", "constraint")
     assert asked.plan.attempts == {"tools"}

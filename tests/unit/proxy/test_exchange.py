@@ -286,7 +286,9 @@ def test_final_state_does_not_change() -> None:
 
 
 def test_second_stream_raises() -> None:
-    """Starting a second stream for an exchange raises an error, because the client would receive two mixed answers."""
+    """Starting a second stream for an exchange raises an error. Otherwise, the client would receive two answers mixed
+    together.
+    """
     made = exchange()
     made.begin(answered(content_type=SSE))
     with pytest.raises(RuntimeError, match="is streamed cannot become streamed"):

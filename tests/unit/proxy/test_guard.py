@@ -42,7 +42,7 @@ def test_uncleared_flow_raises() -> None:
 
 def test_new_connection_needs_both_hooks() -> None:
     """A new connection to a server is accepted only after both of mitmproxy's connection hooks have completed.
-    Connections that are older than the guard are always accepted.
+    Connections that were opened before the guard started are always accepted.
     """
     guard = Guard()
     clearance = Clearance(guard)

@@ -153,7 +153,7 @@ def test_bodies_without_tools_pass(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b'{"tools": [NaN]}', b'{"tools": [', b' {"tool_calls": -Infinity}'])
 def test_unparsable_tools_are_refused(body: bytes) -> None:
-    """A body with tools that cannot be parsed is refused, because the model would not see the tools."""
+    """A body with tools that cannot be parsed is refused. Otherwise, the model would not see the tools."""
     error = run(request_job(body)).error
     assert error is not None
     assert error.status == 400

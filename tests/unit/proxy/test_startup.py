@@ -45,7 +45,7 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
 
 @pytest.mark.parametrize("given", [["toolsim_preset=strict-tags"], ["toolsim_profiles=strict-tags", "toolsim_preset="]])
 def test_renamed_option_still_works(given: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    """A renamed option still works, and the log contains its new name. If both names are set, the new name takes
+    """A renamed option still works, and the log states its new name. If both names are set, the new name takes
     precedence.
     """
     manager = mitmproxy_options.Options()
@@ -101,7 +101,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
     ],
 )
 def test_invalid_argument_is_one_line(given: str, line: str) -> None:
-    """The error for an invalid option is one line. It contains the name, the value, the valid values, and the closest
+    """The error for an invalid option is one line that gives the name, the value, the valid values, and the closest
     valid name.
     """
     assert problems(given) == [line]

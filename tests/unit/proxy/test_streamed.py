@@ -98,7 +98,9 @@ def test_other_tasks_run_between_slices() -> None:
 
 
 def test_busy_machine_causes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time used by other tasks does not count toward a stream's time slice, so it causes no extra pauses."""
+    """Time used by other tasks does not count toward a stream's time slice, so a busy machine causes no additional
+    pauses.
+    """
     made, _ = streamed()
     ticks = count(step=1)
     monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))

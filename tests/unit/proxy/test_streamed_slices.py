@@ -30,7 +30,7 @@ def test_long_steps_take_separate_slices(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_exception_follows_earlier_frames() -> None:
-    """Frames created before a step failed are emitted before the exception."""
+    """Frames created before a step failed are emitted before the exception is raised."""
 
     def steps() -> Iterator[list[bytes]]:
         yield [b"a"]

@@ -164,7 +164,7 @@ def test_exactly_the_known_differences_are_reported(
 
 
 def test_failing_backend_stops_the_replay(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three consecutive errors, the replay stops with a one-line error. The report contains the turns that have
+    """After three consecutive errors, the replay stops with a one-line error. The report covers the turns that have
     been replayed.
     """
 

@@ -227,7 +227,7 @@ def test_invalid_input_is_one_line(
 
 
 def test_unknown_form_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    """The error for an unknown export format contains its name and lists the available formats."""
+    """The error for an unknown export format quotes its name and lists the available formats."""
     with pytest.raises(SystemExit):
         main(["DIR", "--form", "alpaca"])
     assert "no such --form: alpaca; expected one of openai, messages, hermes" in capsys.readouterr().err

@@ -130,7 +130,7 @@ def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
     assert output.count(place) == 2, output
-    # If the rewritten request or answer differs, the message contains the file name and the path of the difference.
+    # If the rewritten request or answer differs, the message gives the file name and the path of the difference.
     assert "chat-whole-one-call-0001.flow: 1 difference" in output
     assert "request.body.messages[0 system].content line 3: got " in output
 

@@ -119,7 +119,7 @@ def test_explicit_options_override_recorded_ones(stream: Path, mitm: Any) -> Non
 
 
 def test_wrong_event_name_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an event has the wrong name, the reported difference contains the number of the event and both names."""
+    """If an event has the wrong name, the reported difference gives the number of the event and both names."""
     event_stream = toolsim.wire.responses.event_stream
     head_of, name = event_stream.head_of, "response.function_call_arguments.done"
     monkeypatch.setattr(
@@ -154,7 +154,7 @@ def test_malformed_random_ids_are_reported(stream: Path, monkeypatch: pytest.Mon
 
 
 def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a line of the manifest changes, the reported difference contains the position of the message and the number of
+    """If a line of the manifest changes, the reported difference gives the position of the message and the number of
     the line.
     """
     monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
@@ -165,7 +165,7 @@ def test_changed_manifest_line_is_reported(stream: Path, monkeypatch: pytest.Mon
 
 
 def test_missing_escape_is_reported(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a tool output is no longer escaped, the reported difference contains the position of the message and the
+    """If a tool output is no longer escaped, the reported difference gives the position of the message and the
     output.
     """
     monkeypatch.setattr(toolsim.request.record, "json_line", lambda text: text)

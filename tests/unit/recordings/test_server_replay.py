@@ -124,7 +124,7 @@ def test_listener_answers_from_a_recording(stage: Stage) -> None:
 
 
 def test_closest_recording_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """For a request without a matching recording, the log contains the file name of the closest recording and the first
+    """If no recording matches a request, the log shows the file name of the closest recording and the first
     differences.
     """
     replay, playback = ServerReplay(), ServerPlayback()

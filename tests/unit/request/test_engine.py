@@ -93,8 +93,8 @@ def test_required_call_is_enforced(engine: Any) -> None:
     ("engine", "kind"), [("vllm", "structural_tag"), ("sglang", "structural_tag"), ("ollama", "off")]
 )
 def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
-    """If the engine supports structural tags, calls to strict tools are enforced without constraining other text, but
-    only in the chat API.
+    """If the engine supports structural tags, calls to strict tools are constrained and other text is not. This applies
+    only to the chat API.
     """
     policy = replace(AUTO, engine=engine, mode="inject")
     assert resolve_auto(policy, request(strict=True), CHAT, ())[0].constrain == kind

@@ -105,8 +105,8 @@ def test_calls_form_has_slots() -> None:
 
 
 def test_complex_schema_is_shown_as_json_schema() -> None:
-    """A schema with references or conditions is shown as JSON Schema, so that the same schema can be parsed from the
-    manifest.
+    """A schema with references or conditions is shown as JSON Schema, so that parsing the manifest returns the same
+    schema.
     """
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "string"}}}
     text = write("calls", (Tool("f", "f", parameters=schema),))

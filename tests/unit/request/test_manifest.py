@@ -1,6 +1,4 @@
-"""Tests for manifests in every form: the parts of a request that the manifest states, and the search for a manifest in
-text.
-"""
+"""Tests for manifests in every form: which parts of a request they include, and how a manifest is found in a text."""
 
 import pytest
 from hypothesis import given

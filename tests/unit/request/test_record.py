@@ -165,7 +165,7 @@ def as_json(text):
 
 
 def read_record(line, *literals):
-    """Return the values that are between the given literals in a record. Each value is a plain word or JSON."""
+    """Return the values between the given literals in a record. Each value is a plain word or JSON."""
     values = []
     for literal, following in pairwise(literals):
         assert line.startswith(literal)

@@ -132,8 +132,8 @@ def test_truncated_answer_is_not_retried() -> None:
 @each("finish", ["stop", "length"])
 @each("words", ["", "Let me look.\n"])
 def test_incomplete_call_is_retried_as_a_faulty_call(finish: FinishReason, words: str) -> None:
-    """If an answer that should be JSON contains an incomplete call, the retry is about the faulty call rather than
-    about the format.
+    """If an answer that should be JSON contains an incomplete call, the retry asks the model to correct the call rather
+    than the format.
     """
     text = f"{words}<tool_call>{CALL[:-9]}"
     _, _, retry = answer(plan_of("report", retries_allowed=FAULTS), list(text), finish)

@@ -188,7 +188,7 @@ def test_unclosed_call_counts_unless_truncated(text: str, reason: FinishReason, 
 
 
 def test_reason_of_an_early_end_is_reported() -> None:
-    """If toolsim ends the turn early, the report contains the reason. The finish reason is "tool_calls" only if the
+    """If toolsim ends the turn early, the report states the reason. The finish reason is "tool_calls" only if the
     client received a call.
     """
     emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
@@ -347,8 +347,8 @@ def test_waiting_texts_are_emitted_as_one() -> None:
 
 
 def test_early_end_breaks_the_announced_call() -> None:
-    """If a refusal arrives while the second call is still open, the turn ends. The client receives the open call with
-    the status "incomplete".
+    """If a refusal arrives while a second call is still open, the turn ends. The client receives the open call with the
+    status "incomplete".
     """
     emitted, _, _ = run_events(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
     assert emitted[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]

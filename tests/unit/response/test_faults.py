@@ -135,8 +135,8 @@ def test_every_key_spelling_is_recognized(head: str, key: str) -> None:
 
 
 def test_copied_placeholder_is_named() -> None:
-    """If the model copied a placeholder from the manifest and a tagged call therefore cannot be parsed, the fault
-    contains the placeholder.
+    """If the model copied a placeholder from the manifest and a tagged call therefore cannot be parsed, the fault names
+    the placeholder.
     """
     _, retry, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert retry is not None

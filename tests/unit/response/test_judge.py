@@ -131,7 +131,7 @@ FRAGMENTS = st.lists(
 @example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
 def test_any_body_has_a_verdict(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
     """The judge returns at least one verdict for any body in any call form. The arguments of a call are an object, each
-    error can be encoded, and a violation is always the last verdict.
+    error can be encoded as UTF-8, and a violation is always the last verdict.
     """
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
     judge = Judge(plan_for(*tools, masked_tools=("m",), repair=repair), Report())
@@ -542,7 +542,7 @@ def test_untagged_custom_call_needs_its_input() -> None:
 
 
 def test_violation_names_the_tool() -> None:
-    """The error for a schema violation contains the tool's name, or states that the name cannot be read."""
+    """The error for a schema violation names the tool, or states that the name cannot be read."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
     for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
         (verdict,) = judge.block(json_block(body))

@@ -19,7 +19,9 @@ read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", "</c>")
     ],
 )
 def test_named_json_is_read(body: str, calls: list[tuple[str | None, str | None]]) -> None:
-    """After each name, the arguments are returned verbatim. A name followed by any other text is a broken call."""
+    """If JSON follows the name of a tool, it is returned verbatim as the arguments. A name followed by any other text
+    is a broken call.
+    """
     got = read(body)
     assert [(call.name, call.given.source if isinstance(call.given, Json) else None) for call in got] == calls
     assert [call.broken for call in got] == [arguments is None for _, arguments in calls]

@@ -72,7 +72,7 @@ def test_call_cannot_begin_in_code(bytewise: bool) -> None:
 
 
 def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> tuple[int, bool]:
-    """Feed text in chunks of ``size`` characters. Return the offset at which the code fence ends, and whether it has
+    """Feed text in chunks of ``size`` characters. Return the number of characters in the code fence, and whether it has
     ended.
     """
     fence = CodeFence(mark, place)

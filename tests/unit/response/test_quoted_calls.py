@@ -297,8 +297,8 @@ def test_options_that_prevent_quoted_calls(policy: dict[str, Any]) -> None:
 
 
 def test_genuine_call_next_to_a_quoted_one_is_made() -> None:
-    """A genuine call next to a quoted call is sent to the client, even if both are in the same block. A list of calls,
-    however, is treated as a unit.
+    """A genuine call next to a quoted call is sent to the client, even if both are in the same block. In a JSON list,
+    however, one quoted call turns the entire list into text.
     """
     quoted, own = one("delete_file", path="a.txt")[11:-12], one("now")[11:-12]
     plan = plan_for([quoted])

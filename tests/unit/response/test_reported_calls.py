@@ -1,7 +1,6 @@
-"""Tests for texts that models wrote and users reported, each with the calls that a careful reader expects.
-
-The texts are in ``tests/cases/reported.json``. ``tests/cases/known_failures.json`` lists the texts that are not yet
-parsed as expected. For some of them, a call is made with wrong arguments. The others remain text.
+"""Tests for texts that models wrote and users reported, each with the calls that a careful reader expects. The texts
+are in ``tests/cases/reported.json``. ``tests/cases/known_failures.json`` lists the texts that are not yet parsed as
+expected.
 """
 
 from __future__ import annotations

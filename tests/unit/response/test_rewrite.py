@@ -418,7 +418,7 @@ OBJECTS = st.recursive(
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.booleans())
 def test_any_json_is_processed(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Backend events with arbitrary fields raise no exception."""
+    """Processing backend events with arbitrary fields raises no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].is_done
     for value in values:
@@ -495,7 +495,9 @@ def test_choices_can_be_interleaved(stream: bool) -> None:
 )
 @each_stream
 def test_call_ids_are_reported_in_order(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
-    """The report contains the IDs of calls in order, as the client received them. A legacy function call has no ID."""
+    """The report lists the IDs of calls in the order in which the client received them. A legacy function call has no
+    ID.
+    """
     the_plan = plan(client, "chat", stream, [WEATHER], first_number=7, legacy_functions=legacy)
     report = Report()
     kind, body = backend_answer("chat", True, [CALL, "\n", CALL.replace("Paris", "Rome")], "stop")

@@ -40,7 +40,9 @@ BLOCK = Block("json", "<t>", "{}", "</t>")
     ],
 )
 def test_prose_is_split_off_the_end(pieces: list[str | Block], size: int, before: list[Any], end: list[Any]) -> None:
-    """The given number of characters is split off from the end of the segments, provided that they are all prose."""
+    """The given number of characters is split off from the end of the segments, provided that these characters are all
+    prose.
+    """
     assert split_end(pieces, size) == (before, end)
 
 

@@ -157,8 +157,8 @@ def test_rule_at_every_split(name: str) -> None:
     ],
 )
 def test_oversized_block_is_emitted_up_to_the_limit(body: str, kept: int, size: int) -> None:
-    """If a tagged block exceeds the size limit, its text is emitted up to the limit in bytes, without splitting a
-    character (rule 9 in ``sentinel.py``).
+    """If a tagged block exceeds the size limit, as much of its text as fits into the limit in bytes is emitted, without
+    splitting a character (rule 9 in ``sentinel.py``).
     """
     text = f"{T}{body}{E} {T}{CALL}{E}"
     pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)

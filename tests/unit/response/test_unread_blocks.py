@@ -164,7 +164,7 @@ def test_malformed_block_is_held_back_within_bounds() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Unclosed openings and adjacent malformed blocks are parsed in linear time."""
+    """Unclosed tags and adjacent malformed blocks are parsed in linear time."""
 
     def read(size: int) -> None:
         for scrap in ("<tool_call>x", "<tool_call>x\n</tool_call>\n", "x<tool_call>" + "y" * 500):

@@ -94,7 +94,9 @@ def test_call_limit_applies_across_rounds() -> None:
 
 
 def test_rewound_round_continues_without_a_paragraph() -> None:
-    """After ``rewind``, text continues the text of the previous round without starting a new paragraph."""
+    """After ``rewind``, new text is appended directly to the text of the previous round, without starting a new
+    paragraph.
+    """
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
     merger.next_round()

@@ -265,7 +265,7 @@ async def test_ended_job_reports_the_reason(server: RunnerServer, has_started: b
 
 
 async def test_keepalives_do_not_affect_events() -> None:
-    """Events are received in order, with keep-alives while the next event is late."""
+    """Events arrive in order, with keep-alives between them if the next event is delayed."""
     closed: list[bool] = []
 
     async def slow() -> AsyncGenerator[object]:

@@ -8,8 +8,8 @@ from toolsim.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
 def test_mismatch_names_path_and_reason() -> None:
-    """A mismatch message begins with the path, has a maximum length, and can always be encoded. It contains the reason
-    even if the value is long.
+    """A mismatch message begins with the path, has a maximum length, and can always be encoded as UTF-8. It states the
+    reason even if the value is long.
     """
     validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}, "b": {"enum": [1]}}})
     assert validator.check({"a": [1, "x"]}) == "/a/1: got string, expected integer"
@@ -68,8 +68,8 @@ def test_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
 
 
 def test_outline_has_a_maximum_length() -> None:
-    """The outline of a mismatch does not exceed its maximum length and can always be encoded, regardless of the
-    property names.
+    """The outline of a mismatch does not exceed its maximum length and can always be encoded as UTF-8, regardless of
+    the property names.
     """
     fits = "x" * (MAX_OUTLINE - len("/: breaks not"))
     assert compile_schema({"properties": {fits: {"not": {}}}}).examine({fits: 1}).outline == f"/{fits}: breaks not"

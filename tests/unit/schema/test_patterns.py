@@ -39,7 +39,7 @@ def test_pattern_size_counts_atoms(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["(?:(?:a{1000}){1000}){1000}", "x" * (MAX_ATOMS + 1), "(?:ab{100}){100}"])
 def test_oversized_pattern_is_never_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pattern that exceeds the size limit is rejected before it is compiled, and the error contains the limit."""
+    """A pattern that exceeds the size limit is rejected before it is compiled, and the error states the limit."""
     monkeypatch.setattr("regex.compile", lambda _text: pytest.fail("compiled"))
     with pytest.raises(SchemaError, match=f"expected at most {MAX_ATOMS} atoms"):
         check_pattern(text)
@@ -77,8 +77,8 @@ def test_any_pattern_is_compiled_or_refused(text: str) -> None:
 
 
 def test_interrupted_search_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause during a short pattern search hardly counts toward the time budget, so the next pattern is still searched
-    for.
+    """A pause during a short pattern search hardly counts toward the time budget, so enough time remains for the next
+    search.
     """
 
     class Interrupted:

@@ -229,7 +229,7 @@ async def test_single_unread_error_can_have_any_size(stage: Stage) -> None:
 
 
 async def test_every_error_is_sent(stage: Stage) -> None:
-    """An error message is sent even if the error occurs just as the previous error messages have been sent."""
+    """An error message is sent even if the error occurs just after the previous error message was sent."""
     for turns in range(5):
         await stage.connection.receive(b"{")
         for _ in range(turns):

@@ -175,7 +175,9 @@ def test_non_streamed_response_is_a_terminal_event() -> None:
     ],
 )
 def test_bad_messages_cause_errors(text: str, param: str | None, lane: str) -> None:
-    """An invalid message causes an error in the API's format. If the message names a lane, the error contains it."""
+    """An invalid message causes an error in the API's format. If the message names a lane, the error names it as
+    well.
+    """
     with pytest.raises(BadMessage) as raised:
         read(text)
     assert (raised.value.error.param, raised.value.lane) == (param, lane)

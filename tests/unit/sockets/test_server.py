@@ -115,7 +115,7 @@ async def test_stopping_server_sends_code_1001(server: SocketServer) -> None:
 
 async def test_internal_error_closes_the_connection(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """If an exception occurs while a message is received, the client receives the close code 1011. The exception is
-    reported to the event loop, and the connection no longer counts.
+    reported to the event loop, and the connection no longer counts toward the limit.
     """
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))

@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the wait before a connection is closed. The test clients read the close code immediately."""
+    """Shorten the wait before a connection is closed, because the test clients read the close code immediately."""
     monkeypatch.setattr(module, "DISCARD_SECONDS", 0.05)
 
 
@@ -125,9 +125,7 @@ async def test_other_tasks_run_between_frames(monkeypatch: pytest.MonkeyPatch) -
 async def test_flood_closes_its_connection(
     first: bytes, repeated: bytes, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a client sends more tiny frames than a burst may contain, its connection is closed. This applies to all kinds
-    of frames.
-    """
+    """If a client sends more tiny frames of any kind than a burst may contain, its connection is closed."""
     monkeypatch.setattr(module, "UNITS_BURST", 1_000)
     async with opened() as ends:
         receiving = asyncio.create_task(ends.close_code())

@@ -54,7 +54,7 @@ async def test_ages_follow_the_clock_of_the_server(redis_server: RedisServer, mo
 
 
 async def test_operations_fail_while_the_server_is_down() -> None:
-    """While the Redis server is down, operations fail quickly, and the error does not contain the password. When the
+    """While the Redis server is down, operations fail quickly, and the error does not show the password. When the
     server is running again, the store works.
     """
     server = RedisServer(append=True)

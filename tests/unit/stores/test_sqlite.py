@@ -95,7 +95,7 @@ async def test_failed_read_hides_no_later_write(tmp_path: Path) -> None:
 
 
 async def test_unexpected_exception_ends_its_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an unexpected exception during a write, nothing of this write remains, and later writes succeed."""
+    """After an unexpected exception during a write, no part of the write remains, and later writes succeed."""
     store, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     await store.put("p", [Record("a", b"1")])
     with monkeypatch.context() as patch:
@@ -369,7 +369,7 @@ async def test_full_disk_is_an_error_until_space_is_freed(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
-    """A corrupt file is left unchanged, and the errors contain its path. Once the file has been removed, the store
+    """A corrupt file is left unchanged, and the errors give its path. Once the file has been removed, the store
     works.
     """
     path = tmp_path / "store"
@@ -387,7 +387,7 @@ async def test_corrupt_file_is_an_error(content: bytes, tmp_path: Path) -> None:
 
 
 async def test_unwritable_location_is_an_error(tmp_path: Path) -> None:
-    """If the store's path is a folder, or its parent folder is a file, the error contains the path."""
+    """If the store's path is a folder, or its parent folder is a file, the error names the path."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
         store = SqliteStore(path, StoreLimits())

@@ -62,7 +62,7 @@ def test_other_addresses_are_rejected(text: str) -> None:
     ],
 )
 def test_invalid_limits_are_refused(text: str, reason: str | None) -> None:
-    """The error for an invalid limit contains the limit and the expected values."""
+    """The error for an invalid limit quotes the limit and states the expected values."""
     if reason is None:
         assert parse_store_url(text) == StoreUrl("memory")
         return

@@ -54,7 +54,7 @@ def test_other_parts_are_kept_as_sent(part):
     ],
 )
 def test_malformed_content(content, param):
-    """Malformed content causes an error with status 400 that contains the exact path of the field."""
+    """Malformed content causes an error with status 400 that gives the exact path of the field."""
     with pytest.raises(BadRequest) as caught:
         read_parts(content, "chat", "c")
     assert caught.value.error.param == param

@@ -108,8 +108,8 @@ def sent_to(backend: ApiName, body: dict[str, Any], *, path: ApiName = "chat", *
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_messages_blocks_at_the_chat_path(backend: ApiName) -> None:
-    """A chat request that contains Messages API blocks results in the same prompt as the same conversation in the
-    format of the chat API.
+    """A chat request that contains Messages API blocks results in the same prompt as the same conversation in the chat
+    format.
     """
     assert sent_to(backend, CLAUDE) == sent_to(backend, NATIVE)
 
@@ -193,7 +193,7 @@ def test_call_in_two_forms_is_kept_once() -> None:
     ],
 )
 def test_errors_name_their_path(body: dict[str, Any], param: str) -> None:
-    """An error about a converted body contains the field's path in the body that the client sent."""
+    """An error about a converted body gives the field's path in the body that the client sent."""
     with pytest.raises(BadRequest) as refused:
         CHAT.read(as_chat(body))
     assert refused.value.error.param == param
@@ -398,7 +398,7 @@ def test_legacy_functions_at_the_responses_path() -> None:
     ],
 )
 def test_errors_at_each_path_name_their_path(path: ApiName, body: dict[str, Any], param: str) -> None:
-    """At each API's endpoint, an error about a field contains the field's path in the body that the client sent."""
+    """At each API's endpoint, an error about a field gives the field's path in the body that the client sent."""
     with pytest.raises(BadRequest) as refused:
         APIS[path].read(APIS[path].expand_opaque_items(body))
     assert refused.value.error.param == param

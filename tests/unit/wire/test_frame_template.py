@@ -94,10 +94,7 @@ def test_most_frames_are_repeats() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_splits_make_no_difference(api: ApiName) -> None:
-    """A stream that is split in two at any byte yields the same events as the unsplit stream.
-
-    No other test needs to try every split, because later stages receive events instead of bytes.
-    """
+    """A stream that is split in two at any byte yields the same events as the unsplit stream."""
     _, body = backend_answer(api, True, TEXTS)
     expected = slowly(api, [body, b""])
     for cut in range(1, len(body)):

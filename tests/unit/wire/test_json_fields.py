@@ -33,7 +33,7 @@ def test_kind_of(value, name):
 
 
 def test_type_error_names_expectation_and_value():
-    """The error for a value of the wrong type has OpenAI's wording and contains the exact path of the field."""
+    """The error for a value of the wrong type has OpenAI's wording and gives the exact path of the field."""
     with pytest.raises(BadRequest) as caught:
         expect(3, str, "tools[0].name")
     assert caught.value.error.body() == {
@@ -54,7 +54,7 @@ def test_boolean_is_not_an_integer():
 
 
 def test_required_field_must_be_present():
-    """A required field that is null counts as missing, and the error contains its path."""
+    """A required field that is null counts as missing, and the error gives its path."""
     assert required({"a": "x"}, "a", str) == "x"
     for fields in ({}, {"a": None}):
         for owner, path in (("", "a"), ("tools[0]", "tools[0].a")):
@@ -68,7 +68,7 @@ def test_required_field_must_be_present():
 
 
 def test_optional_field_can_be_absent():
-    """An optional field can be absent or null. A value of the wrong type causes an error that contains the field's
+    """An optional field can be absent or null. A value of the wrong type causes an error that gives the field's
     path.
     """
     assert optional({}, "a", str) is None

@@ -118,7 +118,7 @@ def test_legacy_function_call(value, choice):
     ],
 )
 def test_malformed_choice_is_refused(value, param):
-    """A malformed choice, or a choice that cannot be fulfilled, causes an error with status 400 that contains the exact
+    """A malformed choice, or a choice that cannot be fulfilled, causes an error with status 400 that gives the exact
     path of the field.
     """
     assert param_of(read_choice, value, TOOLS, hosted=False, param="tool_choice") == param

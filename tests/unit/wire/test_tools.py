@@ -153,13 +153,13 @@ def test_hosted_tools_stay_as_sent():
     ],
 )
 def test_malformed_tools(body, param):
-    """A malformed tool declaration causes an error with status 400 that contains the exact path of the field."""
+    """A malformed tool declaration causes an error with status 400 that gives the exact path of the field."""
     assert param_of(read_tools, body) == param
 
 
 def test_message_names_expectation_and_value():
-    """The error for a malformed tool declaration contains the expected value and the received value. A long received
-    value is shortened.
+    """The error for a malformed tool declaration states the expected and the received value. A long received value is
+    shortened.
     """
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})

@@ -109,7 +109,9 @@ def test_limits_of_both_apis() -> None:
 
 
 def test_citations() -> None:
-    """If the URLs of several search results match, the longest URL is cited. A Markdown link is cited as a whole."""
+    """If a URL in the text begins with the URLs of several search results, the longest one is cited. A Markdown link is
+    cited as a whole.
+    """
     titles = {"https://a/": "A", "https://a/b": "B", "https://c/": "C"}
     text = "See [it](https://a/b), https://a/ and [x](https://d/)."
     found = [(text[note["start_index"] : note["end_index"]], note["title"]) for note in citations(text, titles)]

@@ -79,9 +79,7 @@ async def test_long_reasoning_does_not_delay_headers(tmp_path: Path, monkeypatch
 
 
 async def test_missing_login_is_503(tmp_path: Path) -> None:
-    """If the user is not logged in to Codex, requests fail with status 503, and the message contains the login
-    command.
-    """
+    """If the user is not logged in to Codex, requests fail with status 503, and the message gives the login command."""
     [event] = await ask(tmp_path, login=False)
     assert isinstance(event, Failed)
     assert event.error.status == 503

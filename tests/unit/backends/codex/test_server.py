@@ -106,9 +106,7 @@ async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tup
 async def test_failed_starts_do_not_mention_the_catalog(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If every start of the app-server fails, the log contains one line with the reason and does not mention the
-    catalog.
-    """
+    """If every start of the app-server fails, the log has one line with the reason and does not mention the catalog."""
     command = tmp_path / "codex"
     command.write_text("#!/bin/sh\nexit 3\n")
     command.chmod(0o755)
@@ -143,7 +141,7 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize(("version", "missing"), [("0.132.9", ""), ("0.20.1", ""), ("0.169.0", "account/read")])
 async def test_unusable_version_is_refused_with_advice_to_update(serve: Serve, version: str, missing: str) -> None:
-    """If Codex is too old or lacks a required method, requests fail with an error that contains Codex's version and
+    """If Codex is too old or lacks a required method, requests fail with an error that states Codex's version and
     advises the user to update it.
     """
     server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))

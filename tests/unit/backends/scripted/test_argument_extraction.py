@@ -108,8 +108,8 @@ def test_optional_pydantic_fields_are_filled() -> None:
 
 
 def test_unanswered_parameters_are_named() -> None:
-    """``unanswered`` returns the name of a required parameter that has a value neither in the sentence nor in the
-    schema. It returns None if there is no such parameter.
+    """``unanswered`` returns the name of a required parameter for which neither the sentence nor the schema provides a
+    value, or None if there is no such parameter.
     """
     assert unanswered(WEATHER, "Weather!") == "city"
     assert unanswered(WEATHER, "Weather in celsius!") is None

@@ -20,8 +20,8 @@ Model = Callable[[Setting, Question], bool]
 
 
 def model(right: Model, noise: float = 0.0, seed: int = 1) -> Ask:
-    """Return a simulated model. It answers correctly if ``right`` returns True, but a random share ``noise`` of the
-    answers is incorrect.
+    """Return a simulated model that answers correctly if ``right`` returns True, except that a random share ``noise``
+    of its answers is incorrect.
     """
     chance = Random(seed)
 

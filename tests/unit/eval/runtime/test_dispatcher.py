@@ -132,7 +132,7 @@ def endless(arguments: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
 async def test_failing_tool_is_a_result(tool: Any) -> None:
-    """If a tool raises an exception or returns a value that is not JSON, the call fails, and the error does not contain
+    """If a tool raises an exception or returns a value that is not JSON, the call fails, and the error does not reveal
     the exception's text.
     """
     registry = ToolRegistry()

@@ -189,7 +189,7 @@ async def failure(handler: Handler, api: Api = "chat", *, stream: bool = False) 
 
 
 async def test_http_error_is_reported() -> None:
-    """If the server returns an HTTP error, the exception contains the status, the API's error code, and the value of
+    """If the server returns an HTTP error, the exception has the status, the API's error code, and the value of
     Retry-After.
     """
     refused = {"error": {"message": "Slow down.", "type": "x", "param": None, "code": "rate_limit_exceeded"}}

@@ -65,7 +65,8 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard.stop()  # Otherwise, the guard would reject every flow, because no addon is loaded.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    # With normal time slices, the fast path and mitmproxy's layers could pause at different points on a busy machine.
+    # With the normal time slices, the fast path and mitmproxy's layers could pause at different points on a busy
+    # machine.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     patches.uninstall()

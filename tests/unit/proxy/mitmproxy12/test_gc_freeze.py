@@ -72,7 +72,9 @@ print(json.dumps([during[:2] == default[:2], gc.get_threshold() == default, len(
 
 
 def test_full_collections_are_frequent_while_the_addon_is_loaded() -> None:
-    """While the addon is loaded, a full collection follows a few collections of the middle generation."""
+    """While the addon is loaded, Python runs a full garbage collection after only a few collections of the middle
+    generation.
+    """
     is_otherwise_equal, is_restored, middle_collections = run(SHORT_COLLECTIONS)
     assert (is_otherwise_equal, is_restored) == (True, True)
     assert middle_collections < 8  # With the default threshold, there would be 13.

@@ -18,7 +18,7 @@ from toolsim.proxy.mitmproxy12.guarded import GuardedStream
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    patches.uninstall()  # Other tests load the addon without unloading it.
+    patches.uninstall()  # Other tests load the addon without unloading it, which leaves the patches installed.
     yield
     patches.uninstall()
     assert http.HttpStream is HttpStream

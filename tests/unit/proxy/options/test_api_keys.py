@@ -74,7 +74,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("text", MISTAKES)
 def test_mistakes_are_reported_without_keys(file: Path, text: str) -> None:
-    """Each mistake in the key file causes a one-line error that contains the line number but no key."""
+    """Each mistake in the key file causes a one-line error that gives the line number but no key."""
     file.write_text(text)
     with pytest.raises(ValueError, match="keys") as raised:
         read_users(file)

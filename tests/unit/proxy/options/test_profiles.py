@@ -186,7 +186,7 @@ def test_strict_tags_accepts_only_tagged_calls() -> None:
     ],
 )
 def test_broken_profile_is_reported_with_its_line(tmp_path: Path, text: str, line: int, says: str) -> None:
-    """The error for a broken profile is a single line that contains the file and the line number."""
+    """The error for a broken profile is a single line that gives the file and the line number."""
     environment = own(tmp_path, bad=text)
     with pytest.raises(OptionsError) as caught:
         settings(environment)
@@ -258,7 +258,7 @@ body = "pythn"
 def test_invalid_form_is_reported_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, message: str
 ) -> None:
-    """The error for an invalid call form in a profile contains the file and the line of the invalid entry."""
+    """The error for an invalid call form in a profile gives the file and the line of the invalid entry."""
     environment = own(tmp_path, qwen=FORMS.replace(*change) if change[0] else FORMS)
     with pytest.raises(OptionsError) as caught:
         with_profiles(settings(environment), environment)

@@ -1,4 +1,4 @@
-"""Effects of options on the policy."""
+"""Tests for the effects of options on the policy."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settin
 
 
 def test_number_of_options_is_limited() -> None:
-    """The number of options is limited. A new option has to extend or replace an existing one."""
+    """The number of options is limited, so a new feature should extend or replace an existing option."""
     assert len(OPTIONS) <= 52, "make it part of an option that exists, or take one away"
 
 

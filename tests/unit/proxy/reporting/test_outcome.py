@@ -76,7 +76,7 @@ def test_dropped_tool_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_comment_contains_the_users_message() -> None:
-    """A flow's comment contains the user's message and the turn's position in its conversation."""
+    """A flow's comment shows the user's message and the turn's position in its conversation."""
     exchange = reported(None, Reports())
     flow = tflow.tflow()
     flow.request.path = "/v1/chat/completions"

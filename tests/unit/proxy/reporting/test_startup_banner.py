@@ -55,7 +55,7 @@ def test_models_file_is_shown_without_keys(tmp_path: Path) -> None:
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
-    """Request the model list from a backend that sends the given answer. Return the models, or a description of the
+    """Request the model list from a backend that sends the given response. Return the models, or a description of the
     problem.
     """
 
@@ -161,7 +161,7 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
 
 
 async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A log line after the startup banner contains the first few models and the number of remaining models."""
+    """A log line after the startup banner lists the first few models and states the number of remaining models."""
 
     async def models() -> list[str]:
         return [f"m{number}" for number in range(9)]

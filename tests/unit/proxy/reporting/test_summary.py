@@ -59,9 +59,7 @@ def test_comment() -> None:
 
 
 def test_headers() -> None:
-    """Each fact in the headers is a valid header value. ``x-toolsim-tool-cutoff`` is present only if text was cut
-    off.
-    """
+    """The report's values are valid in HTTP headers. ``x-toolsim-tool-cutoff`` is present only if text was cut off."""
     sent = headers(full())
     assert sent["x-toolsim-tool-call-count"] == "2"
     assert sent["x-toolsim-truncated"] == "true"
@@ -88,7 +86,7 @@ def test_marker() -> None:
 
 
 def test_comment_of_a_refusal_contains_the_status() -> None:
-    """The comment on a refused request contains the status, unless toolsim knows a more specific reason."""
+    """The comment on a refused request states the status, unless toolsim knows a more specific reason."""
     assert comment(Report(), 429, "Hi", "#1 turn 1") == "HTTP 429 · #1 turn 1 · “Hi”"
     assert comment(Report(error="bad"), 400) == "error: bad"
 
@@ -101,9 +99,7 @@ def test_fields_omit_block_positions() -> None:
 
 
 def test_mcp_calls_are_named() -> None:
-    """The comment names each MCP call. If an MCP call failed, the comment also contains its outcome, such as
-    ``REFUSED``.
-    """
+    """The comment names each MCP call and, if the call failed, its outcome, such as ``REFUSED``."""
     report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)
 

@@ -83,7 +83,7 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
     ],
 )
 def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
-    """The log line of a turn contains a symbol such as ``✗``, the model, the API, the outcome and the time."""
+    """The log line of a turn shows a symbol such as ``✗``, the model, the API, the outcome and the time."""
     problem = "model 'llama3' not found" if status == 404 else ""
     assert log_line(Report(**CHAT | fields), status, 1.23, problem=problem) == line
 

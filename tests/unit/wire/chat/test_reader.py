@@ -175,7 +175,7 @@ def test_calls_that_share_an_index_without_ids(names: tuple[str, str], place: di
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
-    # Add an index if there is none. Otherwise the positions in the list, which differ, would be used as indexes.
+    # Without an index, the reader would use the position in the list, which differs between the two calls.
     places = {"index": 0, **place}
     both = chunk(tool_calls=[{**one, **places}, {**two, **places}])
     assert stream(both, "[DONE]") == [*calls, Closed()]
@@ -211,8 +211,8 @@ def test_repeated_name_with_a_new_object_begins_a_call(pieces: list[str], calls:
 
 
 def test_arguments_are_parsed_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To find out whether a fragment begins a new call, the arguments received so far are parsed. All parsed text
-    together is at most ten times as long as the arguments.
+    """To find out whether a fragment begins a new call, the arguments received so far are parsed. In total, at most ten
+    times the length of the arguments is parsed.
     """
     parsed: list[str] = []
     monkeypatch.setattr(reader, "loaded", lambda text: (parsed.append(text), loaded(text))[1])

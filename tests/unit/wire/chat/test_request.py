@@ -229,7 +229,9 @@ def test_responses_fields_are_translated(sent, gives):
 
 
 def test_responses_format_can_be_left_out():
-    """The answer format that a Responses client requested can be omitted, because the manifest already states it."""
+    """The answer format that a Responses client requested can be omitted from the chat request, because the manifest
+    already states it.
+    """
     request = responses(text={"format": {"type": "json_object"}})
     assert "response_format" not in written(request, keep_format=False)
 

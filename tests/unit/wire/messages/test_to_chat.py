@@ -250,7 +250,7 @@ def test_cache_marks_do_not_affect_the_prompt() -> None:
     ],
 )
 def test_bad_requests_name_their_path(fields: dict[str, Any], message: str) -> None:
-    """The error for a malformed field contains the field's path in the client's request."""
+    """The error for a malformed field gives the field's path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         read_request({**asked([{"role": "user", "content": "x"}]), **fields})
     assert message in refused.value.error.message

@@ -115,7 +115,7 @@ def test_irrelevant_changes_have_no_effect() -> None:
 
 
 def test_bad_changes_name_their_path() -> None:
-    """The error for a malformed change contains the change's path in the client's request."""
+    """The error for a malformed change gives the change's path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         sent([USER, system({"type": "text", "text": "x"}, {"type": "tool_addition"})], [tool("a")])
     assert refused.value.error.param == "messages[1].content[1].tool"

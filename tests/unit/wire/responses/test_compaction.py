@@ -123,7 +123,7 @@ def test_reasoning_is_omitted() -> None:
 
 
 def test_misplaced_trigger_is_an_error() -> None:
-    """If the compaction trigger is not the last item, the request is refused with an error that contains the trigger's
+    """If the compaction trigger is not the last item, the request is refused with an error that gives the trigger's
     path.
     """
     with pytest.raises(BadRequest, match="must be the last input item") as raised:

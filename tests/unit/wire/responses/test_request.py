@@ -152,7 +152,9 @@ def test_chat_fields_are_translated(sent, gives):
 
 
 def test_chat_format_can_be_left_out():
-    """The answer format that a chat client requested can be omitted, because the manifest already states it."""
+    """The answer format that a chat client requested can be omitted from the Responses request, because the manifest
+    already states it.
+    """
     assert "text" not in written(chat(response_format={"type": "json_object"}), keep_format=False)
 
 

@@ -109,8 +109,8 @@ def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
 
 
 def test_calls_write_only_changes() -> None:
-    """A request that reads a record writes nothing. To delete a record, an empty value is written. A change keeps all
-    other parts of the record.
+    """Reading a record writes nothing. Deleting a record writes an empty value. A change keeps all other parts of the
+    record.
     """
     assert respond(ResourceCall(Resource("response", "r"), "GET"), ANSWER).id == ""
     for resource, value in (Resource("response", "r"), ANSWER), (Resource("conversation", "c"), TALK):

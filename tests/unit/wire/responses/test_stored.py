@@ -207,8 +207,8 @@ def test_unfinished_answer_cannot_be_continued(status: str) -> None:
     ],
 )
 def test_error_names_the_path_in_the_request(asked: Any, param: str) -> None:
-    """The error for a malformed item contains the item's path in the client's request. Stored items that were inserted
-    do not change this path.
+    """The error for a malformed item gives the item's path in the client's request. Stored items that were inserted do
+    not change this path.
     """
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {"previous_response_id": "r", "input": asked}
