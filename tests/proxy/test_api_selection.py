@@ -175,8 +175,8 @@ def test_backend_that_changes_its_api(backend: TextBackend) -> None:
 
 
 def test_backend_without_any_api(backend: TextBackend) -> None:
-    """If the backend has none of the APIs, each request fails with the backend's error. The log lists the paths that
-    were tried once.
+    """If the backend has none of the APIs, each request fails with the backend's error. The paths that were tried are
+    listed in the log once.
     """
     backend.apis, backend.rejected = [], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:

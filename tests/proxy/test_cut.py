@@ -229,7 +229,7 @@ def h2_backend(proxy: Mitmdump) -> Iterator[H2Backend]:
 
 
 def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
-    """Send ``count`` requests one after another over a single HTTP/2 connection, and return the answers."""
+    """Send ``count`` requests one after another over a single HTTP/2 connection, and return the responses."""
     command = ["curl", "-sS", "--http2", "-k", "--max-time", "20"]
     for number in range(count):
         command += ["--next"] * bool(number)

@@ -59,7 +59,7 @@ HEAD, SIGNED = threading.Event(), threading.Event()
 
 
 def asked(line: Line, api: str) -> tuple[int, bytes]:
-    """Send a streamed request. Return the status and the bytes of the answer."""
+    """Send a streamed request. Return the status and the bytes of the response."""
     HEAD.clear()
     SIGNED.clear()
     response, data = line.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)}), b""
@@ -237,7 +237,7 @@ def test_refused_path_after_early_headers(impatient: Path) -> None:
 
 
 def test_non_streamed_answer_has_no_early_headers(backend: RawBackend, line: Line) -> None:
-    """A non-streamed answer cannot contain keep-alives, so its headers are not sent early."""
+    """A non-streamed response cannot contain keep-alives, so its headers are not sent early."""
 
     async def late(answer: Answer) -> None:
         await asyncio.sleep(1.0)

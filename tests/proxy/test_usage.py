@@ -51,7 +51,7 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
             backend.play([says(f"So: {CALL}")])
             more = {"stream_options": {"include_usage": True}} if client == "chat" and stream else {}
             reply = line.post(PATHS[client], request(client, stream=stream, **more, model=f"m-{client}"))
-            # Once the proxy knows that the model reports no usage, the headers of later answers mark the counts as
+            # Once the proxy knows that the model reports no usage, the headers of later responses mark the counts as
             # estimated.
             assert reply.headers["x-toolsim-usage"] == "estimated"
             found.append(counts_of(client, reply, stream=stream))

@@ -204,7 +204,7 @@ def test_facts_in_the_title():
     own=st.booleans(),
 )
 def test_any_bytes_and_report_result_in_a_page(data, received, report, own):
-    """For any bytes and any report that a flow file can contain, a page for the answer is created."""
+    """The page for an answer can be created for any bytes and any report that a flow file can contain."""
     assert show_answer(data, AnswerFacts(report=report, received=received, own=own)).startswith("ANSWER")  # type: ignore[arg-type]
 
 

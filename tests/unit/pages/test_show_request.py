@@ -215,7 +215,7 @@ def test_rows():
 
 @given(st.binary(max_size=100) | st.builds(lambda value: json.dumps(value).encode(), JSON), st.none() | JSON)
 def test_any_bytes_and_report_result_in_a_page(data, report):
-    """For any bytes and any report that a flow file can contain, a page for the request is created."""
+    """The page for a request can be created for any bytes and any report that a flow file can contain."""
     assert show_request(data, RequestFacts(data, report)).startswith("REQUEST")  # type: ignore[arg-type]
     list(conversation_rows(read_conversation(data)))
 

@@ -83,8 +83,8 @@ def test_complete_turn(addon: ToolSim) -> None:
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
 def test_request_without_tools_passes(body: object, addon: ToolSim) -> None:
-    """A request without tools receives a Via header, and its flow receives a comment. The body and the answer are
-    unchanged.
+    """A request without tools receives a Via header, and its flow receives a comment. The body of the request and the
+    answer are unchanged.
     """
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()

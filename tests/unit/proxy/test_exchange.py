@@ -62,9 +62,9 @@ def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HT
     return flow
 
 
-# The fields of each example: whether the exchange has a plan, whether the client requested a stream, and the answer's
-# status, headers and body. The last two fields are the results: whether toolsim rewrites the answer, and the value of
-# ``flow.response.stream``.
+# The fields of each example: whether the exchange has a plan, whether the client requested a stream, and the status,
+# headers and body of the response. The last two fields are the results: whether toolsim rewrites the answer, and the
+# value of ``flow.response.stream``.
 DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, str]] = {
     "stream": (True, True, 200, {"content_type": SSE}, None, True, "feed"),
     "stream with a charset": (True, True, 201, {"content_type": f"{SSE}; charset=utf-8"}, None, True, "feed"),
@@ -185,8 +185,8 @@ def test_answer_is_rewritten_only_once() -> None:
 
 
 def test_oversized_answer_is_a_502() -> None:
-    """An answer that exceeds the size limit, even if only after decompression, causes a 502 that names the option for
-    the limit.
+    """A backend response that exceeds the size limit, even if only after decompression, causes a 502 that names the
+    option for the limit.
     """
     for body, headers in ((b"x" * 1001, {}), (gzip.compress(b"x" * 1001), {"content_encoding": "gzip"})):
         made, flow = exchange(stream=False), answered(body=body, content_type="application/json")

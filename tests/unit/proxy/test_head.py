@@ -42,7 +42,7 @@ def test_backend_head_is_adapted_to_the_new_body() -> None:
 
 
 def test_stream_head_forbids_buffering() -> None:
-    """The headers of a streamed answer tell intermediate proxies not to buffer or compress it, regardless of the
+    """The headers of a streamed response tell intermediate proxies not to buffer or compress it, regardless of the
     backend's headers.
     """
     response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})

@@ -112,7 +112,7 @@ def test_flow_without_answer_or_backup_is_unchanged():
 
 
 def test_missing_bytes_are_counted():
-    """``missing`` contains the number of missing bytes for each side, client or backend, that was not recorded
+    """``missing`` gives the number of missing bytes for each side (client or backend) that was not recorded
     completely.
     """
     recorder = BodyRecorder()

@@ -26,7 +26,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "sglang before": {"/get_server_info": (200, {}, {"version": "0.4.1", "internal_states": [{}]})},
     "lmstudio": {
         "/api/v0/models": (200, {}, {"object": "list", "data": [{"id": "qwen"}]}),
-        # LM Studio answers even unknown paths with status 200.
+        # LM Studio responds even to unknown paths with status 200.
         "/props": (200, {}, {"error": "Unexpected endpoint or method. (GET /props)"}),
         "/version": (200, {}, {"error": "Unexpected endpoint or method. (GET /version)"}),
     },

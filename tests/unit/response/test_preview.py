@@ -69,8 +69,8 @@ def test_every_key_spelling_is_accepted(head: str, key: str) -> None:
     ],
 )
 def test_other_calls_have_no_preview(body: str) -> None:
-    """A call is not previewed if it has another structure, if its tool is unknown or strict, or if its arguments are
-    not an object.
+    """A call is not previewed if it has an unexpected structure, if its tool is unknown or strict, or if its arguments
+    are not an object.
     """
     reader, seen = preview(body)
     assert seen == ""

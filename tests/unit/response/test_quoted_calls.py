@@ -288,8 +288,8 @@ def test_stored_outputs_are_not_searched() -> None:
     ],
 )
 def test_options_that_prevent_quoted_calls(policy: dict[str, Any]) -> None:
-    """With options that allow only tagged calls with a private tag, or that deny the tool, a call that could have come
-    from an attacker's page remains text.
+    """A call that could have come from an attacker's page remains text if the options allow only tagged calls with a
+    private tag, or deny the tool.
     """
     for form in FORMS.values():
         seen, _ = answered(plan_for(["ok"], **policy), form)

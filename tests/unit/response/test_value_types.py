@@ -89,7 +89,7 @@ def test_corrections_can_be_off(case: dict[str, Any]) -> None:
 
 
 def test_types_are_corrected_after_other_repairs() -> None:
-    """Types are corrected after all repairs of the text and of the tool's name."""
+    """Types are corrected after the text and the tool's name have been repaired."""
     tool = tool_with({"type": "integer"})
     for name, arguments in (("f", '{"value": "5",}'), ("functions.f", '{"value": "5"}')):
         judge = Judge(plan("responses", "chat", True, [tool]), Report())
@@ -199,8 +199,8 @@ def strings(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("inner", ['"1"', '["1"]', '{"a": "1"}', '"x"'])
 def test_effort_is_bounded(inner: str) -> None:
-    """If thousands of values, or deeply nested arrays, have wrong types, toolsim stops trying to correct them after a
-    limited effort.
+    """If thousands of values, or deeply nested arrays, have wrong types, toolsim stops correcting them after a limited
+    amount of work.
     """
 
     def wide(size: int) -> None:

@@ -12,7 +12,7 @@ def pair(text: str = "x") -> Called:
 
 def test_calls_are_found_by_their_conversation() -> None:
     """Hidden calls are found by a key for their conversation. New calls replace the stored calls of the conversation.
-    An unknown key returns no calls.
+    For an unknown key, no calls are found.
     """
     hidden = HiddenCalls()
     hidden.put(b"a", [pair("x")], "me")

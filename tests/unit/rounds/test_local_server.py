@@ -41,7 +41,7 @@ async def served() -> AsyncIterator[tuple[str, set[asyncio.Task[None]], asyncio.
 
 
 async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """If a handler refuses a request, the answer has the error's status, Retry-After header and body."""
+    """If a handler refuses a request, the response has the error's status, Retry-After header and body."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/refused")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
@@ -49,7 +49,7 @@ async def test_refusal_has_the_format_of_the_api(served: tuple[str, set[asyncio.
 
 
 async def test_exception_has_the_format_of_the_api(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """If a handler raises an exception, the answer is an error in the format of the API, because clients cannot parse
+    """If a handler raises an exception, the response is an error in the format of the API, because clients cannot parse
     an HTML page.
     """
     async with httpx.AsyncClient() as client:

@@ -122,7 +122,7 @@ async def test_foreign_stream_is_passed_on(server: RunnerServer) -> None:
 
 async def test_errors_reach_the_client(server: RunnerServer) -> None:
     """If the backend refuses the first round, its response is forwarded unchanged. A later failure determines the
-    status of the answer, or becomes an error event if the answer is streamed.
+    status of the response or, if the client's answer is streamed, becomes an error event.
     """
     headers = {"content-type": "application/json", "retry-after": "3"}
     refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
@@ -165,7 +165,7 @@ async def test_silent_stream_receives_keepalives(server: RunnerServer) -> None:
 
 
 async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) -> None:
-    """A non-streamed answer contains no keep-alives, because its status is not known before it ends."""
+    """A non-streamed response contains no keep-alives, because its status is not known before the answer ends."""
     silent = Round1(TextDelta("STALL"))
     url = f"http://127.0.0.1:{server.port}/v1/x"
     with pytest.raises(httpx.ReadTimeout):
@@ -220,8 +220,8 @@ async def test_exception_ends_the_answer_with_an_error(
 
 
 async def test_exception_while_writing_cuts_the_answer(server: RunnerServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an event cannot be written after the headers have been sent, the connection is closed, so that the answer does
-    not appear complete.
+    """If an event cannot be written after the headers have been sent, the connection is closed, so that the response
+    does not appear complete.
     """
     writer_of = type(RESPONSES).writer
 

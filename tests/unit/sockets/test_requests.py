@@ -103,8 +103,8 @@ async def test_small_parts_count_extra() -> None:
 
 
 async def test_head_and_end_of_an_answer() -> None:
-    """The head of an answer contains the headers that a client needs in case of an error. The answer ends when its flow
-    ends.
+    """The head of a response contains the headers that a client needs in case of an error. The response ends when its
+    flow ends.
     """
     [post] = posts(1)
     post._answered(Response.make(429, b"", {"content-type": "application/json", "retry-after": "3", "x": "y"}))

@@ -83,9 +83,7 @@ def test_estimate_is_marked() -> None:
     ],
 )
 def test_missing_counting_endpoint_is_recognized(status: int, body: dict[str, Any], expected: bool | None) -> None:
-    """An error that shows that a backend has no counting endpoint is distinguished from an error about the client's
-    request.
-    """
+    """An error about a missing counting endpoint is distinguished from an error about the client's request."""
     assert has_counted(status, json.dumps(body).encode(), "m") is expected
 
 
