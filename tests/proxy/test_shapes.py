@@ -25,8 +25,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
-    """Even if the body of a request has the format of another API, the answer has the format that belongs to the path,
-    with or without streaming. The model receives the complete history.
+    """Even if the body of a request has the format of another API, the answer has the format of the path's API, with or
+    without streaming. The model receives the complete history.
     """
     backend, proxy = pair
     with Line(proxy.url) as line:

@@ -1,5 +1,5 @@
-"""Tests for the traces that the proxy sends to a simulated collector: the tree of spans, how spans end, and that they
-contain no private data.
+"""Tests for the traces that the proxy sends to a simulated collector: the tree of spans, how spans end, and the absence
+of private data.
 """
 
 from __future__ import annotations

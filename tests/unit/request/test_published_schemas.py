@@ -1,8 +1,8 @@
 """Tests that validate requests to vLLM and SGLang against the request models of those packages.
 
 Installing the packages would require large GPU dependencies. Instead, the models are extracted from the source of an
-installed package, or of an unpacked wheel of sglang or sdist of vllm in a folder that ``TOOLSIM_ENGINE_SOURCES`` lists
-(separated as in ``PATH``). Last run with vllm 0.33.0 and sglang 0.5.23.
+installed package, or of an unpacked wheel (sglang) or sdist (vllm) in one of the folders in ``TOOLSIM_ENGINE_SOURCES``,
+which are separated as in ``PATH``. Last run with vllm 0.33.0 and sglang 0.5.23.
 """
 
 from __future__ import annotations

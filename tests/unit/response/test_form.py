@@ -25,8 +25,8 @@ TOOLBOX = Toolbox(
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
-    """Feed text in chunks of ``size`` characters. Return the offset at which parsing stops, and whether the text is an
-    untagged call of the given kind, or None if more text is needed to decide this.
+    """Feed text in chunks of ``size`` characters. Return the offset at which parsing stops, and True if the text is an
+    untagged call of this ``kind``, False if it is not, or None if more text is needed.
     """
     form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""

@@ -1,6 +1,7 @@
-"""Tests for texts that models wrote and users reported, each with the calls that a careful reader expects. The texts
-are in ``tests/cases/reported.json``. ``tests/cases/known_failures.json`` lists the texts that are not yet parsed as
-expected.
+"""Tests for texts that models wrote and users reported, each with the calls that a careful reader expects.
+
+The texts are in ``tests/cases/reported.json``. ``tests/cases/known_failures.json`` lists the texts that are not yet
+parsed as expected.
 """
 
 from __future__ import annotations

@@ -291,8 +291,8 @@ def test_backend_error_during_a_stream_is_last(client: ApiName, backend: ApiName
 
 
 def test_responses_stream_error_is_sent_in_all_forms() -> None:
-    """A violation of a strict tool's schema is sent as one error event, which contains the error in both flat and
-    nested form, followed by ``response.failed``.
+    """A violation of a strict tool's schema is sent as one error event with the error in both flat and nested form,
+    followed by ``response.failed``.
     """
     case = CASES["strict failure"]
     _, chunks = rewrite(

@@ -46,8 +46,8 @@ def box(
     ],
 )
 def test_structured_calls_are_matched(name: str, namespace: str | None, tool: Tool | None, inexact: bool) -> None:
-    """A structured call is matched to a tool by the name that the model uses, by namespace and name, or by a name with
-    a repairable misspelling.
+    """A structured call is matched to a tool by the name that the model uses, by namespace and name, or by a misspelled
+    name that can be repaired.
     """
     assert box().called(name, namespace) == Lookup(tool, codes=(TOOL_NAME,) if inexact else ())
     strictly = box(repair="off").called(name, namespace)

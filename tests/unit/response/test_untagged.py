@@ -143,7 +143,7 @@ def case_plan(case: dict[str, Any]) -> Plan:
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
     """For each case, the items and repairs are as expected, whether the text arrives as one delta, character by
-    character, or with one split anywhere.
+    character, or split in two at any point.
     """
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in places(1, len(text)))):

@@ -153,8 +153,8 @@ def test_lookup_with_invalid_arguments_is_text() -> None:
 
 
 def test_requests_that_can_have_further_rounds() -> None:
-    """A request can have further rounds for lookups if its tools exceed the catalog budget, if calls are allowed, and
-    if it requests a single choice.
+    """A lookup can take a further round only if the request's tools exceed the catalog budget, calls are allowed, and
+    the client requests a single choice.
     """
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
     other = {"type": "function", "function": {"name": "g"}}

@@ -187,8 +187,8 @@ def test_requests_that_can_have_mcp_tools(policy: Policy, change: dict[str, Any]
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_errors_unrelated_to_tools_are_not_retried(status: int) -> None:
-    """After an error about the API key, payment, the model or rate limits, the request is not retried without tools,
-    because these errors are unrelated to tools.
+    """An error about the API key, payment, the model or rate limits causes no retry without tools, because it is
+    unrelated to tools.
     """
     course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None
@@ -225,8 +225,8 @@ def test_second_opinion_counts_as_a_round() -> None:
 
 
 def test_calls_that_need_a_second_opinion() -> None:
-    """The runner for several rounds is used for second opinions if the model can choose whether to call a tool, and the
-    last message is the user's.
+    """A request can take several rounds for second opinions only if the model can choose whether to call a tool, and
+    the last message is the user's.
     """
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)

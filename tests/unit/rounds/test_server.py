@@ -175,7 +175,7 @@ async def test_non_streamed_answer_receives_no_keepalives(server: RunnerServer) 
 
 
 async def test_late_refusal_is_an_error_event(server: RunnerServer) -> None:
-    """If the backend returns an HTTP error after the client has received the status, the error becomes an error event
+    """If the backend returns an HTTP error after the client has received status 200, the error becomes an error event
     in the format of the client's API.
     """
 

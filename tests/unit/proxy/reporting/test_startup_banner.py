@@ -101,8 +101,8 @@ async def test_models_or_problem_are_returned(status: int, body: bytes, key: str
     ],
 )
 async def test_wrong_base_path_is_corrected(pages: dict[str, int], expected: str | list[str]) -> None:
-    """If the path of the base URL is wrong, the startup message suggests the correct path, if it can be found on the
-    same server.
+    """If the path of the base URL is wrong, the startup message suggests the correct path, provided that it can be
+    found on the same server.
     """
 
     async def behave(answer: Answer) -> None:

@@ -418,8 +418,8 @@ def test_other_calls_are_not_streamed_in_pieces() -> None:
 @pytest.mark.parametrize("more", [{}, {"id": "c"}])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_name_in_two_fragments_is_joined(more: dict[str, str], ahead: bool) -> None:
-    """If a tool's name is split across two fragments, the fragments are joined, provided that the joined name is an
-    offered tool and the parts are not. Otherwise, the fragments are treated as two calls.
+    """If a tool's name is split across two fragments, the fragments are joined, provided that the joined name belongs
+    to an offered tool and the parts do not. Otherwise, the fragments are treated as two calls.
     """
 
     def read(*offered: str) -> list[BackendEvent]:
