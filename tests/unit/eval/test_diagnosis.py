@@ -76,7 +76,7 @@ def test_unmet_failure_policy_names_the_tool() -> None:
 
 
 def test_labels_match_the_validators_messages() -> None:
-    """The error messages of the schema check are assigned the correct labels."""
+    """Each error message of the schema check is assigned the correct label."""
     from toolsim.schema import compile_schema
 
     schema = {

@@ -197,7 +197,9 @@ def test_forged_records_are_shown_as_text():
     ],
 )
 def test_unparsable_bodies_are_shown(data, words):
-    """If the body of a request is not valid, the page shows the reason. JSON of another type is shown unchanged."""
+    """If the body of a request is not valid, the page shows the reason. JSON that is not an object is shown
+    unchanged.
+    """
     assert words in show_request(data, RequestFacts())
 
 

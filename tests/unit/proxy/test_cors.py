@@ -1,4 +1,4 @@
-"""CORS headers, which determine the web pages that can read responses."""
+"""CORS headers, which determine which web pages can read responses."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_each_variable_changes_only_its_option(flag: str, word: str, name: str, 
 
 
 def test_examples_cover_every_variable() -> None:
-    """There is an example for every environment variable of the predecessor."""
+    """There is an example for every environment variable of toolsim's predecessor."""
     assert {flag for flag, *_ in FLAGS} == set(VARIABLES)
 
 

@@ -107,7 +107,7 @@ def report_of(session: Path, out: Path, url: str, *more: str) -> tuple[int, dict
 
 
 def asked(session: Path) -> dict[str, str]:
-    """Return the question of each recording, by file name."""
+    """Map the file name of each recording to its question."""
     found = {}
     for file in session.glob("*.flow"):
         words = re.search(rb"about ([a-z ]+)\"", file.read_bytes())

@@ -192,5 +192,5 @@ def test_refusals_are_recognized(feature: Any, status: int, message: str) -> Non
 
 @pytest.mark.parametrize(("feature", "status", "message"), OTHERS)
 def test_other_errors_are_not_refusals(feature: Any, status: int, message: str) -> None:
-    """An error about any other problem does not count as a refusal."""
+    """An error that is not about a missing feature does not count as a refusal."""
     assert not is_refusal(feature, status, message)

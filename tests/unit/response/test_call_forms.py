@@ -55,7 +55,7 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
 
 @each("name", CASES)
 def test_case(name: str) -> None:
-    """For each case, a real client receives the expected items, streamed and non-streamed."""
+    """For each case, a real client receives the expected items, whether the answer is streamed or not."""
     text, items = CASES[name]
     assert seen(False, [text]) == items
     assert seen(True, list(text)) == items

@@ -132,8 +132,8 @@ def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_other_text_is_unchanged(tmp_path: Path, form: str) -> None:
-    """Text that resembles a declared call form remains unchanged if its body has another format, if its tool is
-    unknown, if the marker is within a sentence, or if the call is quoted.
+    """Text that resembles a declared call form remains unchanged if its body is not a call, if its tool is unknown, if
+    the marker is within a sentence, or if the call is quoted.
     """
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)

@@ -58,7 +58,7 @@ EMITTED = [
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("policy", [{}, {"stream_arguments": "incremental"}], ids=["buffered", "incremental"])
 def test_official_clients_receive_the_call(client: ApiName, backend: ApiName, policy: dict[str, Any]) -> None:
-    """Official clients receive the intended call despite leftover markup, streamed and non-streamed."""
+    """Official clients receive the intended call even if markup is left over, whether the answer is streamed or not."""
     for call in EMITTED:
         for stream, bodies, kind in ((True, BODIES, "text/event-stream"), (False, WHOLE, "application/json")):
             the_plan = plan(client, backend, stream, [PATH], policy=policy)

@@ -111,7 +111,9 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 
 @each(("client", "form", "limit"), some(product(API_NAMES, FORMS, LIMITS)))
 def test_masked_call_is_never_passed_on(client: ApiName, form: str, limit: str) -> None:
-    """A call to a masked tool becomes text, regardless of its spelling, its form, streaming, and all other options."""
+    """A call to a masked tool becomes text, regardless of its spelling, its form and the options, and whether the
+    answer is streamed or not.
+    """
     backend, body = FORMS[form]
     declared, choice, policy = LIMITS[limit]
     wanted = choice[client]() if isinstance(choice, dict) else choice

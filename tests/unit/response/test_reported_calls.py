@@ -35,9 +35,7 @@ def without_spelling(seen: Seen) -> list[Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_cases_are_read_as_expected(name: str) -> None:
-    """Each case is parsed as expected unless it is listed as failing, and no case that is listed as failing is parsed
-    as expected.
-    """
+    """A case is parsed as expected if and only if it is not listed as failing."""
     case = CASES[name]
     parsed = parse(case["text"], case["tools"])
     if name in FAILING:

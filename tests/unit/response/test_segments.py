@@ -16,7 +16,7 @@ def test_block_consists_of_its_parts(closing: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "aé🐢b"])
 def test_characters_within_a_number_of_bytes(text: str) -> None:
-    """The result is the number of complete characters that fit into the given number of bytes."""
+    """``characters_within`` returns the number of complete characters that fit into the given number of bytes."""
     for size in range(12):
         number = characters_within(text, size)
         assert utf8_length(text[:number]) <= size

@@ -497,7 +497,7 @@ def test_slow_client_uses_the_layers(installed: Installed) -> None:
 
 
 async def test_lost_backend_connection_is_an_error(installed: Installed) -> None:
-    """If the backend's connection is lost, the client receives an error."""
+    """If the connection to the backend is lost, the client receives an error."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     async with asked(*installed, "chat") as proxy:
         for data in (HEAD, *reads[:30]):

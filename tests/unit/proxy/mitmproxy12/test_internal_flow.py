@@ -27,7 +27,7 @@ class Stage:
         self.flows = [FlowHandler(tflow.tflow(), ctx.options, "test", "owner") for _ in range(FLOWS)]
 
     async def work(self, flow: FlowHandler, _: Event | None = None) -> None:
-        """Stand in for the work of mitmproxy's layers. Afterward, the flow is done."""
+        """Simulate the work of mitmproxy's layers. Afterward, the flow is done."""
         self.worked.append(self._iteration)
         flow.done.set()
 

@@ -1,4 +1,4 @@
-"""Formats of the report of one exchange: log fields, comment, marker and headers."""
+"""Formats of an exchange's report: log fields, comment, marker and headers."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_truncated_call_is_incomplete() -> None:
 
 @pytest.mark.parametrize("reason", ["length", "model_length", "insufficient_system_resource", "abort"])
 def test_finish_reasons_for_truncation(reason: str) -> None:
-    """All finish reasons that mean a truncated answer are mapped to ``length``."""
+    """Every finish reason that indicates a truncated answer is mapped to ``length``."""
     assert stream(chunk(reason)) == [Finished("length"), Closed()]
 
 
