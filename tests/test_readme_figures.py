@@ -86,7 +86,7 @@ def test_figures_of_calls_as_text() -> None:
         name: figures for name, *figures in table("| `bfcl:irrelevance`: right, and no call in the text |")
     } == clean
     [(model, answers, native, toolsim)] = re.findall(
-        r"Of the (\S+) model's (\d+) answers, (\d+) contained such a call with the server's native `tools`, "
+        r"Of Qwen2\.5-Coder-(\S+)'s (\d+) answers, (\d+) contained such a call with the server's native `tools`, "
         r"but only (\d+) with",
         " ".join(PAGES.split()),
     )
