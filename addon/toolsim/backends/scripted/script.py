@@ -41,7 +41,7 @@ DIRECTIONS = {
     "empty": "no arguments",
     "badly": "arguments that violate the schema",
     "malformed": "arguments with truncated JSON",
-    "unknown": "a tool that is not on offer",
+    "unknown": "a call to a tool that does not exist",
     "slow": "a model that thinks for a long time and answers slowly",
     "429": "a server that has received too many requests",
     "cut": "a server that disconnects in the middle of an answer",
