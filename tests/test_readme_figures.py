@@ -66,7 +66,7 @@ def test_figures_of_calls_as_text() -> None:
     as_text, clean = {}, {}
     for model, size in MODELS.items():
         report, short = OF_MODELS[size], model.rpartition("-")[2]
-        for suites, name in ((SUITES[:3], "a call wanted"), (SUITES[3:], "`bfcl:irrelevance`")):
+        for suites, name in ((SUITES[:3], "call needed"), (SUITES[3:], "`bfcl:irrelevance`")):
             named = {f"bfcl:{suite}" for suite in suites}
             own = [cell for cell in cells(report) if cell["suite"] in named]
             sums = {
@@ -83,7 +83,7 @@ def test_figures_of_calls_as_text() -> None:
         ]
     assert {name: figures for name, *figures in table("| answers that show a call as text |")} == as_text
     assert {
-        name: figures for name, *figures in table("| `bfcl:irrelevance`: right, and no call in the text |")
+        name: figures for name, *figures in table("| `bfcl:irrelevance`: correct, and no call in the text |")
     } == clean
     [(model, answers, native, toolsim)] = re.findall(
         r"Of Qwen2\.5-Coder-(\S+)'s (\d+) answers, (\d+) contained such a call with the server's native `tools`, "
@@ -151,7 +151,7 @@ def test_figures_of_second_opinions() -> None:
     assert {cell["setting"] for cell in on} == asked
     unseen = {cell["setting"]: of(cell["ok"], cell["runs"]) for cell in cells("second-opinion-unseen-1.5b")}
     others = [unseen["toolsim_second_opinion=off"], unseen["toolsim_second_opinion=on"]]
-    rows = table("| cases, 1.5B | each call counts |")
+    rows = table("| cases, 1.5B | without a second opinion |")
     assert len(rows) == len(now) + 1 == len(before) + 1
     for name, *figures in rows:
         suite = re.findall(r"`(.+?)`", name)[0]
