@@ -140,7 +140,7 @@ If 1 MiB of errors is buffered
     unit/sockets/test_connection.py::test_unread_errors_are_limited
     unit/sockets/test_connection.py::test_single_unread_error_can_have_any_size
     unit/sockets/test_server.py::test_client_that_reads_late_causes_no_deadlock
-After that, each running
+After that, each of these answers
     proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
     unit/sockets/test_requests.py::test_unread_bytes_pause_all_backends_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
@@ -191,7 +191,7 @@ A missing or invalid
 While the proxy is
     proxy/test_users.py::test_user_removed_while_serving
     unit/proxy/options/test_api_keys.py::test_changed_file_applies_to_the_next_request
-Stored answers belong
+Stored answers are saved
     proxy/test_users.py::test_user_is_in_log_and_metrics
 The user's name appears
     proxy/test_users.py::test_user_is_in_log_and_metrics
