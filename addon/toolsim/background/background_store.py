@@ -218,8 +218,8 @@ class BackgroundStore:
         """Read the state of a lease, and update the lease's version. Return "held" if this proxy holds the lease,
         "over" if the answer has ended, and "lost" otherwise.
 
-        The stored version may differ from the expected version because of this proxy's own writes, since a write that
-        timed out might have succeeded.
+        The stored version can differ from the expected version, because one of this proxy's writes might have
+        succeeded although it timed out.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)

@@ -101,7 +101,7 @@ class BackgroundAnswers:
         self._runs.start(run)
         # The answer is logged and counted when it ends. The report of the current request therefore stays empty.
         exchange.report = Report()
-        if not flow.comment and run.job.hosted is None:  # Keep a comment that lists pending approvals.
+        if not flow.comment and run.job.hosted is None:  # Keep the list of pending approvals.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._rounds.show(flow, exchange, partial(run.log.follow, -1))

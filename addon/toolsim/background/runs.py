@@ -60,11 +60,11 @@ class BackgroundRun:
     turn: UserTurn | None = None
     """The user's turn, which counts toward the user's limits, or None if the user has no limits."""
     why: ApiError | None = None
-    """The reason why the answer is ended early, or None."""
+    """The reason why the answer is ended early, or None if it is not."""
     end: list[bytes] = field(default_factory=list)
     """The final frames of the answer, which are published only after the answer has been stored."""
     failed: ApiError | None = None
-    """The error that the final frames report, or None."""
+    """The error that the final frames report, or None if they report none."""
     task: asyncio.Task[None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)

@@ -107,7 +107,7 @@ def examine(url: str, key: str) -> ProbeResult:
     Raises DiagnosisError if no API is found, or if the server is unreachable or rejects the key.
     """
     path = url.partition("://")[2].partition("/")[2]
-    # Some servers have the list of models at both paths, but the API only below /v1.
+    # Some servers list their models both with and without /v1 in the path, but provide the API only below /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
     answers: list[tuple[str, Answer]] = []
     for place in places:

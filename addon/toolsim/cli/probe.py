@@ -94,7 +94,7 @@ def ask(
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
-    """Return the response, even if it is an HTTP error. The body of an error can be read like any other body."""
+    """Return the response, even if it is an HTTP error."""
     try:
         return opener.open(request, timeout=seconds)
     except HTTPError as error:

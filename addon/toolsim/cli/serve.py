@@ -119,7 +119,7 @@ def run(start: Start, *addons: object) -> int:
 
 
 def _folder_problem(folder: Path) -> str:
-    """Create a folder if it does not exist. Return the reason why it is not writable, or "" if it is."""
+    """Create a folder if it does not exist. Return the reason why it is not writable, or "" if it is writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

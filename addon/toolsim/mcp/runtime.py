@@ -44,7 +44,7 @@ class Pool(Protocol):
 
 
 class McpRuntime(Protocol):
-    """The protocol of the module that implements the runtime."""
+    """The protocol (interface) of a module that implements the runtime."""
 
     def missing(self) -> str:
         """Return a message for the operator if a package is missing, or "" if all packages are installed."""

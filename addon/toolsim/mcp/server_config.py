@@ -120,7 +120,7 @@ def _filter(value: Any, param: str) -> Filter:
         case dict():
             names = optional(value, "tool_names", list, param)
             read_only = optional(value, "read_only", bool, param)
-            # Filters in requests have this field only in the Messages API.
+            # In requests, only the filters of the Messages API have this field.
             excluded = optional(value, "excluded_tool_names", list, param) or ()
             return Filter(
                 None if names is None else frozenset(map(str, names)), read_only, frozenset(map(str, excluded))

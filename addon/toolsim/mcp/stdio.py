@@ -161,7 +161,7 @@ class Process:
 def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
     """Return the path of a program.
 
-    Raises FileNotFoundError if the program does not exist, because the supervisor could only log this error.
+    Raises FileNotFoundError if the program does not exist. Without this check, the supervisor could only log the error.
     """
     path = os.path.join(folder, name) if os.path.dirname(name) else name
     if (found := shutil.which(path, path=environment.get("PATH"))) is None:

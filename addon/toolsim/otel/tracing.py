@@ -34,7 +34,7 @@ class Tracing:
             exchange.attach(spans)
 
     def request(self, flow: HTTPFlow) -> None:
-        """Begin the span of the request to the model, if such a request is about to be sent."""
+        """If a request is about to be sent to the model, begin its span."""
         exchange = ToolSim.exchanges.of(flow)
         spans = exchange.find(Spans) if exchange is not None else None
         if exchange is not None and spans is not None and flow.response is None and not exchange.is_delegated:

@@ -13,7 +13,8 @@ search (``searches.py``).
    answer also ends at a call that needs the client's approval: an item in the answer requests the approval, and the
    call runs only when a later request contains the approval. If the operator decides instead, the answer waits for the
    decision.
-4. If a call cannot be made, or fails, the model receives the error as text. No answer fails because an MCP server does.
+4. If a call cannot be made, or fails, the model receives the error as text. A failing MCP server does not
+   end the answer.
 5. Calls that are not shown to the client are inserted into the history of its next request (``hidden_calls.py``).
 6. In the last round that the limits allow, no tools are offered, so that the model answers in plain text.
 """
@@ -140,9 +141,7 @@ class _Pending:
     needs_approval: bool = False
     """Whether the operator has to approve the call."""
     outcome: ToolOutcome | None = None
-    """The outcome of a call that cannot be run, for example because a limit has been reached. None for a call that can
-    be run.
-    """
+    """The outcome of a call that cannot be run, for example because a limit has been reached; None if it can be run."""
 
 
 class HostedCalls:

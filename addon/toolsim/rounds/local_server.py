@@ -25,7 +25,7 @@ _UNSENT_BYTES = 64 * 1024
 class StreamHandler(RequestHandler):
     """Answers a POST by running ``answer`` in a separate task. The set ``running`` contains the task until it ends.
 
-    Every error is sent in the API's own format, regardless of the exception.
+    Every error is sent in the API's own format.
     """
 
     running: set[asyncio.Task[None]]

@@ -68,9 +68,9 @@ NO_OPINION = "NO_OPINION"
 """The warning that the model answered a question about a call with neither yes nor no. The call is then emitted."""
 
 _MAX_REQUESTS = 3
-"""Maximum number of user messages in a question.
+"""Maximum number of user messages that a question to the model quotes.
 
-More than one message is needed, because "And in Paris?" means nothing on its own.
+A message such as "And in Paris?" can only be understood with the messages before it.
 """
 _MAX_REQUEST = 4_000
 """Maximum number of characters of each message in a question. The middle of a longer message is cut out."""
@@ -133,7 +133,7 @@ class OpinionResult:
     """The withheld events of a round, after the questions to the model."""
 
     passed: Sequence[ClientEvent]
-    """The events to be emitted."""
+    """The events to emit."""
     whole: Sequence[ClientEvent]
     """All events that were withheld."""
     refused: Sequence[str] = ()

@@ -38,8 +38,7 @@ from toolsim.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
 from toolsim.wire.api import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
-"""HTTP statuses that a request without tools would also receive, such as errors about the key, the quota or the model.
-"""
+"""HTTP statuses of errors that a request without tools would also cause, such as an invalid key or an unknown model."""
 ANSWER_NOW = "Now answer the question in words, from what the tools have returned."
 """The message that toolsim sends to the model in reply to an empty answer."""
 _MAX_FINDS = 3
@@ -57,7 +56,7 @@ _DONE = " The calls before it were made: do not repeat them."
 NOTHING = "(no answer)"
 """The text that represents an empty answer.
 
-Without this text, the error record would be merged with the user's previous message.
+Without this text, the message about the error would be merged with the user's previous message.
 """
 
 

@@ -160,8 +160,7 @@ async def with_keepalives[Event](
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():
-                # The producer is waiting until all of its events have been yielded, so let it run. It shares a time
-                # slice with this code, because control passes between the two without a pause.
+                # The producer is waiting until all of its events have been yielded, so let it run.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
@@ -274,7 +273,7 @@ class _Answering:
 
     @property
     def _seconds(self) -> float:
-        """The number of seconds since the answer was started."""
+        """The number of seconds since the answer started."""
         return time.monotonic() - self._started
 
     @property

@@ -25,9 +25,8 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""Maximum number of members for which jsonschema determines whether other keywords have evaluated them. jsonschema
-compares all members with each other, which takes a minute for an array of 200 kB. The check of a larger value is not
-completed.
+"""Maximum number of members in a value that ``unevaluatedItems`` and ``unevaluatedProperties`` can check. The check of a
+larger value is not completed. jsonschema compares all members with each other, which takes a minute for 200 kB.
 """
 
 

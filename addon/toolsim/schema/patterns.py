@@ -83,7 +83,7 @@ def check_pattern(text: str, before: int = 0) -> int:
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     with warnings.catch_warnings():
-        # The regex package warns about constructs that may have another meaning in a future version.
+        # The regex package warns about constructs that might have another meaning in a future version.
         warnings.simplefilter("ignore")
         return regex.compile(text)
 

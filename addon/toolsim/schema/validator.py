@@ -123,7 +123,7 @@ class CheckResult:
 
 class Validator:
     """A compiled schema. ``check`` and ``examine`` check values. The other methods describe the schema, for values
-    without types such as XML elements.
+    without types, such as XML elements.
 
     ``make``: a function that returns jsonschema's validator, called on demand, because most tools are never called.
     ``atoms``: the size of the schema's patterns, which determines the time to compile them.
@@ -195,7 +195,7 @@ class Validator:
         return self._below("items")
 
     def _below(self, keyword: str) -> Validator | None:
-        """Return the first schema that this schema or its alternatives have under a keyword, or None."""
+        """Return the first schema that this schema or its alternatives have under a keyword, or None if none exists."""
         for schema in self._alternatives():
             if isinstance(schema.get(keyword), dict):
                 return Validator(partial(self._validator.evolve, schema=schema[keyword]))

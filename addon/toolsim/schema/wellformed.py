@@ -22,7 +22,7 @@ _ANCHOR = re.compile(r"[A-Za-z][-A-Za-z0-9._]*")
 _ID = re.compile(r"[^#]*#?")
 
 # The type of a function that checks the value of a keyword. The function returns whether the value is valid, and
-# appends the schemas in it to the list.
+# appends the schemas that the value contains to the function's second argument.
 _Shape = Callable[[Any, list[Any]], bool]
 
 
@@ -143,7 +143,9 @@ _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
     "https://json-schema.org/draft/2019-09/schema": _WITH_LISTS,
     "https://json-schema.org/draft/2020-12/schema": _SHAPES,
 }
-"""The functions for each dialect, by the URI of its meta-schema. Before 2020-12, ``items`` could be an array."""
+"""Maps the URI of each dialect's meta-schema to the dialect's keywords and the functions that check their values.
+Before 2020-12, ``items`` could be an array.
+"""
 
 
 def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:

@@ -104,7 +104,7 @@ class SocketConnection:
         self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The answer in progress in each lane.
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: deque[str] = deque()  # Errors that wait to be sent to the client.
-        self._errors_size = 0  # Total length of the errors that wait, in characters.
+        self._errors_size = 0  # Total length of the queued errors, in characters.
         self._sending_errors: set[asyncio.Task[None]] = set()
         self._is_sending_errors = False
         self._is_stopping = False
@@ -200,7 +200,7 @@ class SocketConnection:
         """Handle the end of a request's task."""
         problem = None if task.cancelled() else task.exception()
         if problem is not None and not isinstance(problem, ConnectionError):
-            # This exception is a bug in toolsim. Without the error, the client would wait for its answer forever.
+            # A bug in toolsim caused this exception. Without an error, the client would wait for its answer forever.
             task.get_loop().call_exception_handler({"message": "A request failed.", "exception": problem})
             with suppress(TooManyUnread):
                 self._send_error(error_message(FAILED, message.lane))

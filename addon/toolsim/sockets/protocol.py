@@ -52,8 +52,7 @@ MAX_WAITING = 64
 MAX_UNREAD_ERRORS = 1024 * 1024
 """Maximum length, in characters, of the errors that are queued for a client that does not read.
 
-The limit is higher than the total length of the errors for all messages that a client can have in flight. A single
-error can exceed it, because some errors repeat the client's message.
+The limit is higher than the total length of the errors for all messages that a client can have in flight.
 """
 
 TOO_MANY_LANES = ApiError(

@@ -32,8 +32,8 @@ UNUSED_SECONDS = 3600.0
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
 """Maximum number of remembered conversations across all connections, and their maximum total size in bytes."""
 STOP_SECONDS = 2.0
-"""Timeout, in seconds, for a client to read errors when the proxy shuts down. Reading the close frame then has the same
-timeout.
+"""Timeout, in seconds, for a client to read errors when the proxy shuts down. The close frame that follows
+has the same timeout.
 """
 
 

@@ -320,8 +320,8 @@ class SqliteStore:
             largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
             (partition, records), *others = largest
             # Several records are deleted at once only if the partition keeps the largest share. Otherwise, they are
-            # deleted one at a time, because after each deletion, the size may be low enough, or another partition may
-            # have the largest share.
+            # deleted one at a time, because each deletion can make the store small enough, or give another partition
+            # the largest share.
             many = max(1, min(over, records - others[0][1] if others else over))
             old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
             evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
@@ -396,9 +396,9 @@ class _Connection:
             timer.cancel()
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Run work after the queued work, and ignore its result.
+        """Run ``work`` after the queued work, and ignore its result.
 
-        If the work fails, it is not retried, because a later operation requests it again.
+        If ``work`` fails, it is not retried, because a later operation requests it again.
         """
         self._thread.submit(lambda: self._run(work)).add_done_callback(
             lambda done: done.cancelled() or done.exception()

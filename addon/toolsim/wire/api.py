@@ -81,7 +81,7 @@ class Reader(ABC):
 
 
 class Writer(ABC):
-    """Converts client events to one answer: frames as they become ready, or one ``body`` if not ``form.stream``."""
+    """Converts client events to one answer: frames for a stream, otherwise one ``body``."""
 
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
@@ -120,8 +120,8 @@ class TokenCountEndpoint:
 
 
 class HeaderChange(NamedTuple):
-    """Changes to the headers of a request to a backend: the headers to set, and the names of the headers to remove. For
-    the log, it also describes the requested features that are dropped.
+    """Changes to the headers of a request to a backend: the headers to set, and the names of the headers to remove.
+    ``dropped`` describes, for the log, the requested features that are dropped.
     """
 
     given: Mapping[str, str]
@@ -132,15 +132,15 @@ class HeaderChange(NamedTuple):
 class Api(ABC):
     """One API: its distinguishing features, and the code that reads and writes its requests and answers.
 
-    The values and methods that this class defines are defaults that follow OpenAI's APIs. Subclasses use functions of
-    other modules as their ``staticmethod``s. Header names are in lower case.
+    The values and methods that this class defines are defaults that follow OpenAI's APIs. Header names
+    are in lower case.
     """
 
     name: ApiName
     path_suffix: str
-    """End of the path at which a backend accepts requests of this API."""
+    """Suffix of the path at which a backend accepts requests of this API."""
     path_marker: str
-    """End of the path that identifies a request of this API. It is specific enough not to match unrelated requests."""
+    """Path suffix by which a request of this API is recognized. It does not match unrelated requests."""
     backend: ApiName
     """Default API of the backend for clients of this API, used if the operator has not configured the backend's API."""
     conversation_fields: tuple[str, ...]
@@ -213,7 +213,7 @@ class Api(ABC):
 
     @abstractmethod
     def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:
-        """Return the form of answer that the client expects, even if the rest of the body is invalid."""
+        """Return the form of answer that the client expects, even for an otherwise invalid request."""
 
     @abstractmethod
     def to_items(self, request: ClientRequest) -> tuple[list[Item], list[str]]:
@@ -250,11 +250,7 @@ class Api(ABC):
         return True
 
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the names and arguments of the calls in a history message.
-
-        Together with the rest of the history, these calls identify the answer to which ``restore_hidden.py`` adds the
-        hidden calls.
-        """
+        """Yield the names and arguments of the calls in a history message."""
         return iter(())
 
     # -- answers --

@@ -39,7 +39,7 @@ def api_of_headers(headers: Mapping[str, str]) -> Api | None:
 
 
 def api_of_request(body: Mapping[str, Any]) -> Api:
-    """Return the API of a request's ``body``. A body that no API recognizes counts as Responses."""
+    """Return the API of a request's ``body``. A body that no API recognizes counts as a Responses request."""
     return _first(lambda api: api.is_request(body)) or RESPONSES
 
 

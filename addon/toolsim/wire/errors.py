@@ -15,7 +15,8 @@ NO_WORDS = ApiError("The backend reported an error.", status=502)
 CONTEXT_EXCEEDED = "context_length_exceeded"
 """OpenAI's error code for a prompt that is too long. It causes clients to compact the conversation."""
 _MAX_DETAILS = 5
-# Wording of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic for a prompt that is too long.
+# Match the error messages of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic about a prompt
+# that is too long.
 _SAYS_TOO_LONG = (
     r"exceed(?:s|ed)?|maximum|longer than|greater than|too (?:long|large|many)|overflow|only \d|does not fit"
 )

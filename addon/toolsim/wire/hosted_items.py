@@ -2,8 +2,8 @@
 
 The proxy, rather than a backend, can run three kinds of declared tools: tools of MCP servers, web search, and a search
 for tools whose schemas are deferred. The rounds treat all kinds alike (``rounds/hosted_calls.py``): each tool is a
-function for the model, and its call is a ``ServedCall``. The client's API determines the calls that the client sees. In
-chat completions, such calls cannot be represented, so clients see none.
+function for the model, and its call is a ``ServedCall``. The client's API determines the calls that the client sees.
+Chat completions cannot represent these calls, so its clients see none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ServedCall(Protocol):
 
     @property
     def id(self) -> str:
-        """The ID of the call. The client and the rounds use the same ID."""
+        """The ID of the call."""
 
     @property
     def label(self) -> str:
@@ -100,7 +100,7 @@ class HostedItems:
         return {"type": "function", "name": name, "description": _DESCRIPTION, "parameters": parameters}
 
     def found_tools(self, tools: Sequence[Tool], body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return references to found tools, for the result of a tool search. ``body`` declares the tools."""
+        """Return the result of a tool search: references to the tools that it found. ``body`` declares the tools."""
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
@@ -163,7 +163,7 @@ def search_name(declared: Mapping[str, Any]) -> str:
 
 
 def search_for(search: str, tool: Tool) -> dict[str, str]:
-    """Return arguments with which the search tool named ``search`` finds one particular tool by its name."""
+    """Return arguments that make the search tool named ``search`` find ``tool``."""
     return {"pattern": f"^{re.escape(tool.name)}$"} if search == _BY_PATTERN else {"query": tool.name}
 
 

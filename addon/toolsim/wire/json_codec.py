@@ -5,8 +5,8 @@ that a backend split between two deltas; ``Joiner`` joins them. A lone half is n
 when bytes enter the program. It is also replaced when bytes leave the program, because the JSON inside a model's text
 can contain such a half, too.
 
-JSON from outside is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``). Python reads ten times as deep, but
-can neither write such a value again nor pass it to another process.
+JSON from outside is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``). Python can parse JSON that is nested
+ten times as deeply, but can neither serialize the value nor pass it to another process.
 
 Arguments can arrive as an object instead of text, and can be sent as an object. Python would then write some numbers
 with digits different from the model's (``1e5``, or more than 17 digits); ``as_read`` and ``dump_as_read`` retain the
@@ -122,7 +122,7 @@ def as_read(text: str) -> int | float:
     """Parse a number in JSON. The result is a ``RawJson`` if Python would write it differently."""
     try:
         number: int | float = int(text)
-    except ValueError:  # Either it is a decimal number, or it has more digits than Python's limit for integers.
+    except ValueError:  # The number is not an integer, or has more digits than Python's limit for integers.
         number = float(text)
     if repr(number) == text:
         return number

@@ -94,8 +94,7 @@ class SSEDecoder:
         """Return the events that ``data`` completes.
 
         ``b""`` marks the end of input. According to WHATWG, an event that is not followed by a blank line is dropped.
-        This decoder returns such an event, because many backends end with a bare ``data: [DONE]``. The reader decides
-        how to treat a truncated line.
+        This decoder returns such an event, because many backends end with a bare ``data: [DONE]``.
         """
         if not data:
             return self._rest(whole=False)

@@ -23,8 +23,8 @@ from toolsim.wire.local_tools import LOCAL_TOOLS
 from toolsim.wire.tools import model_name
 
 type _Index = dict[str, set[str]]
-"""Maps each name that a tool choice can contain, whether the model's or the client's, to the model names of the
-declared tools with that name.
+"""Maps each name that a tool choice can contain to the declared tools with this name. A tool choice can contain a
+client's name for a tool or the model's; the tools are identified by the model's names.
 """
 
 

@@ -23,7 +23,7 @@ from toolsim.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 # the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
-# OpenAI's rule does not allow dots, but names like ``files.read`` are common with other providers.
+# OpenAI does not allow dots in tool names, but names like ``files.read`` are common with other providers.
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _NAMESPACE_SEPARATOR = "__"
 
@@ -232,7 +232,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
     """Return the tools of a declaration: a single tool, or all tools of a namespace."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
-        kind = "function"  # Hand-written clients omit the type, and no other type is possible.
+        kind = "function"  # Hand-written clients omit the type of functions.
     match kind:
         case None:
             raise missing(f"{param}.type")

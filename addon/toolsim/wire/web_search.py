@@ -172,7 +172,8 @@ def _line(text: str) -> str:
 def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the citations of found pages in ``text``, as annotations of the Responses API.
 
-    ``titles`` maps the addresses of the pages to their titles. A Markdown link is one citation.
+    ``titles`` maps the addresses of the pages to their titles. A Markdown link to a page is
+    a single citation, including its label.
     """
     known = [url for url in titles if url in text]
     if not known:
@@ -192,8 +193,8 @@ def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def query_parameter(schema: Mapping[str, Any]) -> str:
-    """Return the name of a search tool's query parameter. If the tool has no parameter with a usual name, such as
-    ``query``, this is its first string parameter. Required parameters are preferred to optional parameters.
+    """Return the name of a search tool's query parameter: a usual name, such as ``query``, or else the first string
+    parameter, preferably a required one. Return "query" if there is neither.
     """
     properties = mapping(schema.get("properties"))
     required = [name for name in array(schema.get("required")) if isinstance(name, str)]

@@ -60,7 +60,7 @@ _SIGNATURE = "(This is toolsim's scripted model, not a real model.)"
 
 
 def messages_of(request: ClientRequest) -> list[Message]:
-    """Return the instructions and the messages of a request, because a text-only model sees nothing else."""
+    """Return the parts of a request that a text-only model sees: the instructions and the messages."""
     instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
     return instructions + [item for item in request.items if isinstance(item, Message)]
 
@@ -119,7 +119,7 @@ def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
 def question_of(messages: Sequence[Message]) -> str:
     """Return the user's text since the last answer.
 
-    The manifest, records, context and lines that toolsim added are left out.
+    The context from agent programs and all text from toolsim (such as the manifest) are left out.
     """
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages

@@ -137,7 +137,7 @@ class ChatReader(Reader):
         if events or delta.get("tool_calls") or delta.get("function_call"):
             choice.reason = ""  # The finish reason was sent too early, so ignore it (rule 15 in the module docstring).
         choice.reason = choice.reason or string(fields.get("finish_reason"))
-        if choice.reason == "error":  # OpenRouter and Mistral use this finish reason for errors (rule 8).
+        if choice.reason == "error":  # OpenRouter and Mistral report errors in this way (rule 8).
             return [*events, *self._fail(read_error(fields.get("error")))]
         return events
 
@@ -238,7 +238,7 @@ class _Choice:
 
 _TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
 
-# The last three finish reasons are specific to Mistral, DeepSeek and vLLM, and mean a truncated answer.
+# The last three finish reasons mean that the answer was truncated. Only Mistral, DeepSeek and vLLM use them.
 _REASONS: Mapping[str, FinishReason] = {
     "length": "length",
     "content_filter": "content_filter",
@@ -302,7 +302,7 @@ class _CallParts:
         return not piece.startswith(text) and loaded(piece) != whole
 
     def add(self, call: Mapping[str, Any]) -> str:
-        """Add a fragment of the call, and return the fragment of the arguments that it contains."""
+        """Add a fragment of the call, and return its part of the arguments."""
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None

@@ -30,8 +30,8 @@ from toolsim.wire.json_fields import array, expect, json_text, mapping, mappings
 from toolsim.wire.tool_choice import hosted_fields, read_choice
 from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
 
-# Fields for the conversation, or for the form, length and sampling of its answer. All other fields are settings of the
-# model, and have different names on different servers.
+# Fields that contain the conversation, or control the format, length and sampling of the answer. All other fields are
+# model settings, whose names differ between servers.
 _ANSWER_FIELDS = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
@@ -198,7 +198,7 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:
-    """Return the form of answer that the client expects, even if the rest of the body is invalid."""
+    """Return the form of answer that the client expects, even for an otherwise invalid request."""
     return AnswerForm(
         stream=body.get("stream") is True,
         model=string(body.get("model")),

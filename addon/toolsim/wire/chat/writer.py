@@ -122,7 +122,7 @@ class ChatWriter(Writer):
             self._choice(0, "null")
             self._delta(0, "{}")
         elif self._stream:
-            # A chunk would have to contain the model and the creation time, which the backend has not sent yet.
+            # A chunk cannot be sent yet, because its model and creation time are still unknown.
             self._frames.append(b": keepalive\n\n")
 
     def _start(self, event: Opened) -> None:

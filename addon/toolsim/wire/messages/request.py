@@ -17,10 +17,10 @@ from toolsim.wire.messages.to_chat import SAME, chat_request
 from toolsim.wire.tools import read_tools
 
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
-# Fields for the conversation and its tools. All other fields are settings of the model.
+# Fields that contain the conversation and its tools. All other fields are model settings.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
-# Fields that control the form and length of a single answer. If toolsim asks the model a question of its own about the
-# conversation, it does not copy these fields.
+# Fields that control the format and length of a single answer. They are not copied to a request in which toolsim asks
+# the model a question.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
 # Fields of the other APIs that affect the answer and have a different name in the Messages API.
 _SETTINGS_ELSEWHERE = frozenset(
@@ -91,7 +91,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
-    """Return the form of answer that the client expects, even if the rest of the body is invalid."""
+    """Return the form of answer that the client expects, even for an otherwise invalid request."""
     return AnswerForm(stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True)
 
 

@@ -2,9 +2,9 @@
 
 The two APIs express the same content in different places. The differences, and how each is handled:
 
-1. ``system`` and messages with the role ``system`` are system messages, each in its original position. The line with
-   which Claude Code bills its requests (``x-anthropic-billing-header``) differs from turn to turn and is meaningless to
-   a model. The line is dropped, so that the prompt begins like the prompt of the previous turn.
+1. ``system`` and messages with the role ``system`` are system messages, each in its original position. Claude Code's
+   billing line (``x-anthropic-billing-header``) differs from turn to turn and is meaningless to a model. The line is
+   dropped, so that the prompt begins like the prompt of the previous turn.
 2. A message of this API contains blocks in any order. A chat message has its text before its calls, and each output is
    a separate message. A message is therefore split wherever text follows a call, or an output follows text, so that the
    order is preserved.
@@ -55,7 +55,7 @@ _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_se
 
 _CHANGES = ("tool_addition", "tool_removal")
 HOSTED = ("web_search", "web_fetch", "tool_search", "code_execution")
-"""Prefixes of the types of tools that Anthropic's server runs."""
+"""Type prefixes of the tools that Anthropic's server runs."""
 _BILLING = "x-anthropic-billing-header:"
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -305,7 +305,7 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
 
 
 def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a toolset for each MCP server that no toolset names, because the API's older version has no toolsets."""
+    """Yield a toolset for each MCP server that no toolset names. The older version of the API has no toolsets."""
     named = {string(tool.get("mcp_server_name")) for tool in mappings(body.get("tools"))}
     for server in mappings(body.get("mcp_servers")):
         if (name := string(server.get("name"))) not in named:

@@ -1,7 +1,7 @@
 """Compaction: one opaque item with a summary that replaces a conversation in later requests.
 
-1. A client requests compaction with an item of the type ``compaction_trigger`` at the end of its input (like Codex when
-   its context is full), or through the compaction endpoint (``operations.py``), which adds such an item to the input.
+1. A client requests compaction with an item of the type ``compaction_trigger`` at the end of its input (as Codex does
+   when its context is full), or through the compaction endpoint (``operations.py``), which adds this item to the input.
 2. The model sees the same prompt as in any other turn that must not call tools, followed by an instruction to write a
    summary. Most of the prompt is therefore cached. Calls are still recognized, because the compaction has failed if the
    model calls a tool instead.
@@ -68,8 +68,8 @@ def wants_summary(body: Mapping[str, Any]) -> bool:
 def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request that makes the model write the summary.
 
-    The tools are still declared, so that a call in the answer is recognized. However, the model may not call any of
-    them, and no answer format is required.
+    The tools are still declared, so that a call in the answer is recognized. However, the model must not call any
+    of them, and no answer format is required.
     """
     turn = {key: value for key, value in body.items() if key != "text"}
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
@@ -87,7 +87,7 @@ def remains(item: Mapping[str, Any]) -> bool:
 
 
 def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with toolsim's compaction items as text, or the same object if the request has no such items."""
+    """Return a request in which toolsim's compaction items are messages, or the same object if it has no such items."""
     items = body.get("input")
     if not isinstance(items, list):
         return body

@@ -33,7 +33,7 @@ def call_ids(items: Iterable[object]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The items of a history, its notes, and its highest ID number."""
+    """The items of a history, and facts about them."""
 
     items: tuple[Item, ...] = ()
     highest: int = 0

@@ -103,8 +103,8 @@ class ResponsesHosted(HostedItems):
 
     @override
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        # Tools that the proxy's own search has found do not count as the client's own tools, because they may belong to
-        # MCP servers.
+        # Tools that the proxy's own search has found do not count as the client's own tools, because they might belong
+        # to MCP servers.
         kept = [None if _is_found_here(item) else item for item in array(body.get("input"))]
         return super().own_names({**body, "input": kept})
 

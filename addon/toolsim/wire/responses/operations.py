@@ -31,8 +31,8 @@ from toolsim.wire.responses.stored import stored_item
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
 
-# Fields of a compaction request that apply to the turn that writes the summary. The specification has no tools here,
-# but Codex sends them, and the tools make the prompt begin like the prompt of the previous turn.
+# Fields of a compaction request that apply to the turn that writes the summary. The specification does not list
+# ``tools``, but Codex sends them. With the tools, the prompt begins like the prompt of the previous turn.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "tools")
 
 
@@ -54,7 +54,10 @@ def turn_path(path: str) -> str:
 
 
 def action_path(path: str, action: Action, api: Api | None) -> str:
-    """Return the path of an action for the turn at ``path``. ``api`` is the server's API, or None if it is unknown."""
+    """Return the path for an action on a turn, such as ``…/responses/compact``.
+
+    ``path`` is the path for the turn itself. ``api`` is the server's API, or None if it is unknown.
+    """
     plain, mark, query = path.partition("?")
     ending = api.token_count.path_suffix if action == "input_tokens" and api and api.token_count else f"/{action}"
     return f"{plain.rstrip('/')}{ending}{mark}{query}"

@@ -126,7 +126,7 @@ class ResponsesReader(Reader):
         # shared index to the place of the latest such item. ``_finished`` maps each place to the finished item there.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
-        # The places of all messages that have text, and the place of the message to which the latest text belongs.
+        # The places (see ``_place``) of all messages that have text, and the place of the message with the latest text.
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()

@@ -39,7 +39,7 @@ _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call
 # Fields that refer to input that the backend stores. A request with such a field can have an empty input.
 _STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
-# Chat fields that are translated, or are meaningless without the client's tools or stream.
+# Fields of chat completions that are translated, or that have no meaning in the Responses API.
 _TRANSLATED = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
     | {"stream_options", "n"}
@@ -53,7 +53,7 @@ ANSWER_FIELDS = frozenset(
     | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
     | {"top_p", "top_logprobs", "metadata"}
 )
-"""Fields for the conversation, or for the form, length and sampling of its answer."""
+"""Fields that contain the conversation, or control the format, length and sampling of the answer."""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
@@ -160,7 +160,7 @@ def _no_question(body: Mapping[str, Any]) -> BadRequest:
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
-    """Return the form of answer that the client expects, even if the rest of the body is invalid."""
+    """Return the form of answer that the client expects, even for an otherwise invalid request."""
     return AnswerForm(
         stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True, echo=echo(body)
     )

@@ -53,7 +53,7 @@ _DEFAULT_PAGE = 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """The resource to which a path refers."""
+    """The resource that a path identifies."""
 
     kind: Kind
     id: str = ""
@@ -87,7 +87,7 @@ class Response:
 
 
 def resource_of(path: str) -> Resource | None:
-    """Return the resource to which a path (which can include a query) refers, or None if it refers to no resource."""
+    """Return the resource that a path (which can include a query) identifies, or None if it identifies none."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
         if found["id"] in ACTIONS:  # Paths such as ``responses/input_tokens`` name an action rather than a response.

@@ -11,8 +11,8 @@ from toolsim.core.events import Usage
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import count, mapping
 
-# With any other error code, some clients retry a failed response. A retry makes sense after a broken stream, but not
-# after a model has violated a tool's schema.
+# The error code for a failure that a retry cannot fix, such as a call that violates a tool's schema. With any other
+# code, some clients retry a failed response.
 _FINAL_CODE = "invalid_prompt"
 # Error codes that the API's schema allows, and further codes that Codex supports.
 _CODES = frozenset(
@@ -32,7 +32,7 @@ DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reas
 
 
 def failure(error: ApiError) -> dict[str, Any]:
-    """Return the error of a final object, with a code from the fixed set, because some clients reject other codes."""
+    """Return the error of a final object, with one of the known codes, because some clients reject other codes."""
     return {"code": _code(error.code or "", error.type), "message": error.message}
 
 

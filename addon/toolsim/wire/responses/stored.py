@@ -136,7 +136,7 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
-        # The trigger requests a summary, and is not an item of the conversation.
+        # The last item requests the summary, and is not part of the conversation.
         trigger, body = body["input"][-1:], {**body, "input": body["input"][:-1]}
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
@@ -233,8 +233,8 @@ def not_found(references: References, missing: str) -> ApiError:
 def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
     """Return a non-streamed answer, or the last frames of a stream, after an attempt to store the answer.
 
-    ``outcome`` is whether the answer was stored. If it was not, ``store`` is set to false. If ``outcome`` is an error,
-    the error replaces the end of a stream, but the caller has to replace the body of a non-streamed answer.
+    ``outcome`` is true if the answer was stored. If it is false, ``store`` is set to false. If it is an error, the
+    error replaces the end of a stream, but the caller has to replace the body of a non-streamed answer.
     """
     if isinstance(outcome, ApiError):
         return as_failed(data, outcome)

@@ -100,7 +100,7 @@ class ResponsesWriter(Writer):
         self._pages: dict[str, str] = {}
         # Output index of each announced item of a hosted tool, by key.
         self._hosted_at: dict[str, int] = {}
-        # The text is collected in a StringIO, because a list of deltas would need many times the memory.
+        # The text is collected in a StringIO, because a list of deltas would take many times as much memory.
         self._text = StringIO(newline="\n")
 
     @override
