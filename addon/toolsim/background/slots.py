@@ -32,7 +32,8 @@ class Slots:
 
     def refusal(self, partition: str, most: int) -> ApiError | None:
         """Return the error for a partition that must not use another slot, or None if it can. ``most`` is the number of
-        slots."""
+        slots.
+        """
         taken = Counter([*self._starting, *self._taken()])
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most

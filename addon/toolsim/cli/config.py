@@ -35,7 +35,7 @@ def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[
 
     ``args`` contains the parsed arguments of the command line. A later argument overrides an earlier one, but values of
     ``--set`` accumulate, so options that are set on the command line are omitted from the file's contents. Raises
-    UsageError if the file is invalid or cannot be read. The message contains the location of the problem, in one line.
+    UsageError, with the location of the problem, if the file is invalid or cannot be read.
     """
     values, text = _read(file)
     given = {pair.partition("=")[0] for pair in args.set}

@@ -16,8 +16,7 @@ def context_window(base_url: str, model: str, *, key: str = "") -> int | None:
     """Return a model's context window (maximum number of tokens in prompt and answer), or None if it is unknown.
 
     ``base_url`` is the base URL of toolsim or of a backend, with ``/v1``, as clients use it. ``key`` is the server's
-    key, or "" for none. toolsim knows the window only if its backend reports it. The function may block for
-    several seconds, so call it in a thread. Never raises an exception.
+    key, or "" for none. The function can block for several seconds, so call it in a thread. Never raises an exception.
     """
     url = base_url.rstrip("/")
     listed = mappings((_page(f"{url}/models", key) or {}).get("data"))

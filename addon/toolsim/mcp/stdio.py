@@ -221,8 +221,8 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
 async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
     """Yield each complete line of a server's output, with its line ending.
 
-    Other tasks can run between lines. Reading buffered data alone would not suspend this task, and a server can write a
-    million empty lines. Raises OutputLimitExceeded for a line that is too long.
+    Other tasks can run between lines, because a server can write a million empty lines. Raises
+    OutputLimitExceeded for a line that is too long.
     """
     pace, start = TimeSlice(), b""
     while data := await stdout.read(_PIECE):

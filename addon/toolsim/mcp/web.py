@@ -64,8 +64,7 @@ class _Counted(httpx2.AsyncByteStream):
     """A response body of at most ``limit`` bytes.
 
     If ``limit`` is 0, only the meter's limit between two requests applies. The body is passed on in small pieces,
-    between which other tasks can run. Reading buffered data alone would not suspend this task, and a body can contain
-    thousands of tiny events.
+    between which other tasks can run, because a body can contain thousands of tiny events.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:

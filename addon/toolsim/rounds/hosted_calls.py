@@ -70,7 +70,7 @@ _NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
 def has_search(body: bytes) -> bool:
     """Return whether a request's bytes suggest a search for deferred tools that the client does not run itself.
 
-    Codex runs the search itself. Checking the bytes first avoids parsing its requests.
+    This check avoids parsing the requests of Codex, which runs the search itself.
     """
     if SEARCH not in body:
         return False

@@ -25,8 +25,8 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""Maximum number of members in a value that ``unevaluatedItems`` and ``unevaluatedProperties`` can check. The check of a
-larger value is not completed. jsonschema compares all members with each other, which takes a minute for 200 kB.
+"""Maximum number of members in a value that ``unevaluatedItems`` and ``unevaluatedProperties`` can check. The check of
+a larger value is not completed, because jsonschema compares all members with each other (a minute for 200 kB).
 """
 
 

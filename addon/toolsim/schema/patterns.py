@@ -36,8 +36,8 @@ def atoms(text: str) -> int:
     """Return the number of atoms in a pattern, such as characters and classes, with each repeat expanded to its
     minimum.
 
-    The compiled pattern has this size: ``(?:a{1000}){1000}`` has a million atoms, ``a{0,1000}`` has one. The function
-    runs in linear time. Its result for an invalid pattern is arbitrary.
+    The compiled pattern has this size: ``(?:a{1000}){1000}`` has a million atoms, and ``a{0,1000}`` has one. Runs in
+    linear time. Its result for an invalid pattern is arbitrary.
     """
     # Number of atoms so far in each open group. A repeat after a closing bracket applies to the group that it closes.
     sizes = [0]

@@ -29,8 +29,8 @@ PATTERN_SHARE = 1 / 3
 """Fraction of a check's budget that all pattern searches together can use. A typical search takes microseconds."""
 
 STEP_SECONDS = 0.003
-"""Maximum time counted between two readings of the clock, in seconds. Without delays, no step takes longer. The longest
-one quotes a value of 200 kB in an error message.
+"""Maximum time counted between two readings of the clock, in seconds. Any longer time is caused by a
+delay outside the check.
 """
 
 _MEMBERS = 16

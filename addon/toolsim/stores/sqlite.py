@@ -295,9 +295,9 @@ class SqliteStore:
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Delete some of the expired records, unless all of them were recently deleted.
+        """Delete some of the expired records, and return their number. Expired records can no longer be read.
 
-        The remaining expired records are deleted later. They can no longer be read.
+        Do nothing if a recent call has already deleted all of them.
         """
         if now < self._expires_at:
             return 0

@@ -53,8 +53,8 @@ class Reader(ABC):
 
     @abstractmethod
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Append ``texts`` to the arguments of the call to which ``delta`` belongs. The texts are the deltas in later
-        frames of the same call. The reader has not seen these frames.
+        """Append ``texts`` to the arguments of the call to which ``delta`` belongs. The texts are from later frames of
+        the call, which the reader has not seen.
         """
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Reader(ABC):
         """Return the backend events of one server-sent event, given its data and its name ("" for none)."""
 
     def _done(self) -> list[BackendEvent]:
-        """Return the events that ``[DONE]`` produces."""
+        """Return the events for the terminator ``[DONE]``."""
         return []
 
     def _fail(self, error: ApiError) -> list[BackendEvent]:

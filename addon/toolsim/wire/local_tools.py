@@ -222,9 +222,8 @@ def local_tool(declared: Json) -> Tool:
 
 
 def is_item(arguments: str) -> bool:
-    """Return whether the item of a local tool's call can represent ``arguments``, a JSON object. It cannot represent a
-    number that Python cannot read, or reads as infinite, because the item contains the parsed values rather than the
-    model's own text.
+    """Return whether the item of a local tool's call can represent ``arguments``, a JSON object. The item contains
+    parsed values, so it cannot represent numbers that Python cannot read, or reads as infinite.
     """
     return read_body(arguments.encode("utf-8", "surrogatepass")) is not None
 

@@ -149,10 +149,9 @@ class SSEDecoder:
 
 
 def _values(data: bytes) -> int:
-    """Return the approximate number of values in JSON text.
+    """Return the approximate number of values in JSON text, by counting separators.
 
-    Separators are counted, so separators within strings can make the number too high. Such separators are excluded only
-    if the number would otherwise exceed ``MAX_EVENT_VALUES``.
+    Separators within strings are excluded only if the number would otherwise exceed ``MAX_EVENT_VALUES``.
     """
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:

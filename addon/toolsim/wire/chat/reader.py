@@ -248,9 +248,8 @@ _REASONS: Mapping[str, FinishReason] = {
 }
 
 
-# A fragment that begins with "{" can start a new call if the arguments so far are complete. To find out, the arguments
-# are parsed, but only if they end with "}". The constant is the maximum number of attempts per call, so that long
-# arguments are not parsed with each fragment. Afterwards, all fragments belong to the same call.
+# Maximum number of times that the arguments of one call are parsed to find out whether they are complete, in which
+# case the next fragment can start a new call. After that, all fragments belong to the same call.
 _MAX_TIMES_PARSED = 64
 
 

@@ -347,7 +347,7 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a chat backend with ``messages`` as its conversation, without hosted items.
+    """Return the body for a chat backend with ``messages`` as its conversation. Hosted items are left out.
 
     ``answer_format`` is the structured output to request. ``keep_hosted`` specifies whether to forward hosted tools,
     which is possible only for a client of the same API.

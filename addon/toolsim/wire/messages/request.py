@@ -136,7 +136,7 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a Messages backend with ``messages`` as its conversation, without hosted items.
+    """Return the body for a Messages backend with ``messages`` as its conversation. Hosted items are left out.
 
     ``answer_format`` is the structured output to request. ``keep_hosted`` specifies whether to forward hosted tools.
     """

@@ -64,7 +64,7 @@ def read_history(value: object, param: str = "input", *, has_tools: bool = False
 
 
 class _InputReader:
-    """Reads the items of a history. An item of an unknown type is not an error. It is reported, and its text is kept.
+    """Reads the items of a history. An item of an unknown type is reported, and its text is kept.
 
     ``param`` is the path of ``items``. ``has_tools`` is true if the request also declares tools outside the items.
     """

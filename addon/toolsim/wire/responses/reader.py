@@ -112,8 +112,8 @@ class ResponsesReader(Reader):
         self._emitted: set[tuple[object, ...]] = set()
         # Maps output indexes to the announced items, for backends that never report an item as done.
         self._announced: dict[int, dict[str, Any]] = {}
-        # Maps output indexes to the types of the announced items. For calls, ``_arguments`` contains the fragments so
-        # far.
+        # Maps output indexes to the types of the announced items. ``_arguments`` maps the indexes of calls to the
+        # fragments of their arguments so far.
         self._kinds: dict[int, str] = {}
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}

@@ -200,7 +200,7 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a Responses backend with ``messages`` as its conversation, and hosted items as sent.
+    """Return the body for a Responses backend with ``messages`` as its conversation. Hosted items are unchanged.
 
     ``answer_format`` is the structured output to request. ``keep_hosted`` specifies whether to forward hosted tools,
     which is possible only for a client of the same API.

@@ -69,7 +69,7 @@ class Recalled:
 
     references: References = References()
     records: tuple[bytes, ...] = ()
-    """Stored values of the responses, or of the conversation, that a request continues. The oldest is first."""
+    """Stored values of the responses, or of the conversation, that a request continues, oldest first."""
     holders: Mapping[str, bytes] = field(default_factory=dict)
     """Stored values that contain individually referenced items, by item ID."""
 
@@ -278,8 +278,8 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | None]) -> None:
     """Raise BadRequest if a request continues a background answer that is unfinished, failed or canceled.
 
-    Also raise it if a request names an answer as its conversation, or a conversation as its previous response. Adding
-    items to the wrong kind of record would damage the record.
+    Also raise it if a request names an answer as its conversation, or a conversation as its previous response,
+    because adding items to the wrong kind of record would damage the record.
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:
