@@ -24,7 +24,7 @@ DEFAULT_PORT = 8080
 """The default port of toolsim."""
 _OLLAMA_PORT = 11434
 LOCAL_SERVERS = {"ollama": ("Ollama", _OLLAMA_PORT), "lmstudio": ("LM Studio", 1234)}
-"""Servers that usually run on the user's own machine, each with its name and default port, by short name."""
+"""Maps the short names of servers that usually run on the user's own machine to their full names and default ports."""
 _PORTS = {"vllm": 8000, **{name: port for name, (_, port) in LOCAL_SERVERS.items()}}
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 

@@ -64,7 +64,7 @@ class McpCatalog:
         self._taken = set(taken)
         self._allow, self._deny = allow, deny
         self._tools: dict[str, HostedTool] = {}
-        # The name under which the model sees a tool, by the server's label and the tool's own name.
+        # Maps a server's label and a tool's own name to the name under which the model sees the tool.
         self._names: dict[tuple[str, str], str] = {}
         self._withheld: set[str] = set()
 
@@ -109,7 +109,7 @@ class McpCatalog:
         return free
 
     def names(self, label: str) -> dict[str, str]:
-        """Return the names under which the model sees one server's tools. The keys are the tools' own names."""
+        """Return a mapping from the tool names of one server to the names under which the model sees the tools."""
         return {tool: name for (whose, tool), name in self._names.items() if whose == label}
 
     def name(self, label: str, tool: str) -> str:

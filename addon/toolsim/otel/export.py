@@ -144,7 +144,7 @@ class LoggingExporter(SpanExporter):
 
 
 def _names(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the requested exporters. These are the names under which packages register exporters."""
+    """Return the names of the requested exporters, under which packages have registered them."""
     names = [name.strip().lower() for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
     variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((value for name in variables if (value := environment.get(name, "").strip())), "http/protobuf")

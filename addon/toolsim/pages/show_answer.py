@@ -36,7 +36,7 @@ class AnswerFacts:
 
     status: int = 200
     report: Mapping[str, Any] | None = None
-    """The value of ``flow.metadata["toolsim"]``, which may contain anything. The verdicts in it refer to the body from
+    """The value of ``flow.metadata["toolsim"]``, which may contain anything. Its verdicts are about the body from
     the backend.
     """
     received: bytes | None = None

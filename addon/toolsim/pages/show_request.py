@@ -274,7 +274,7 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
     """Split a message into segments: pairs of a kind ("text", "catalog", "call", "output" or "block") and the text.
 
-    The record of a call or an output is recognized only in a message with the role that toolsim uses for such a record.
+    The record of a call or an output is recognized only in a message with the role that toolsim uses for these records.
     """
     if catalog is not None:
         yield from _segments(text[: catalog.start], role, None, tag)

@@ -85,10 +85,7 @@ class Merger:
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the event that ends the answer. It depends on the calls that have been emitted so far (rule 5).
-
-        ``reason`` is the reason why the last round ended.
-        """
+        """Return the event that ends the answer, given the ``reason`` for the end of the last round (rule 5)."""
         if self._is_broken:
             reason = "length"
         elif self.calls:

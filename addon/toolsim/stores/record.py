@@ -92,7 +92,7 @@ class Store(Protocol):
         """
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
-        """Return the records with these names, by name. Unknown names are omitted."""
+        """Return a mapping from these names to the records. Unknown names are omitted."""
 
     async def delete(self, partition: str, id: str) -> bool:
         """Delete a record, and return whether it existed."""

@@ -300,7 +300,7 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 
 def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
-    """Return whether a tool is not loaded until a search finds it. A tool that a history item declares is already
+    """Return whether a tool is loaded only after a search has found it. A tool that a history item declares is already
     loaded.
     """
     return fields.get("defer_loading") is True and not param.startswith("input[")

@@ -209,6 +209,6 @@ def query_of(arguments: Mapping[str, Any]) -> str:
 
 
 def titles_of(item: Mapping[str, Any]) -> dict[str, str]:
-    """Return the titles of the pages that a ``web_search_call`` has found, by address."""
+    """Return the titles of the pages that a ``web_search_call`` has found, keyed by address."""
     found = mappings(item.get("results")) if item.get("type") == "web_search_call" else ()
     return {string(page.get("url")): string(page.get("title")) for page in found if string(page.get("url"))}

@@ -64,9 +64,9 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return the name of a required parameter if ``text`` contains no value for it.
+    """Return the first required string parameter whose schema provides no value, or None if there is none.
 
-    Return None if there is no such parameter, or if ``text`` contains a value for any other parameter.
+    Also return None if ``text`` contains a value for any parameter.
     """
     schema = tool.parameters or {}
     if _find(tool, text):

@@ -65,7 +65,8 @@ FEW_TOKENS = 16
 _TRANSLATED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
 )
-# Fields that refer to data that only a Responses backend has. Dropping them would change the question.
+# Fields that only a Responses backend can process. They are rejected, because dropping them would change the client's
+# question.
 _STORED = ("previous_response_id", "conversation", "background", "prompt")
 
 

@@ -234,7 +234,7 @@ def model_name_of(block: Mapping[str, Any], place: str) -> str:
 
 
 def pages_of(block: Mapping[str, Any]) -> dict[str, SearchResult]:
-    """Return the pages in the result block of a web search, by address."""
+    """Return the pages in the result block of a web search, keyed by address."""
     content = block.get("content") if block.get("type") == "web_search_tool_result" else None
     return {page.url: page for page in map(_read, mappings(content)) if page.url}
 

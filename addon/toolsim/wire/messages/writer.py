@@ -96,7 +96,7 @@ class MessagesWriter(Writer):
         """Index of the last block."""
         self._refused = False
         self._pages: dict[str, SearchResult] = {}
-        """Pages that web searches have found, by address."""
+        """Pages that web searches have found, keyed by address."""
         self._searches = 0
         """Number of web searches so far."""
         self._cut_call = False

@@ -44,15 +44,15 @@ _PREFIXES = {
 _ENDINGS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
 MAX_NAMES = 256
-"""Maximum number of a request's items, and of an answer's items, to which later requests can refer. If there are more,
-only the last items can be referred to.
+"""Maximum number of items of a request, and of an answer, that later requests can reference. If there are more items,
+only the last ones can be referenced.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The IDs of an earlier response, a conversation, and single items to which a request refers. A field is empty if
-    there is no such reference.
+    """The IDs of an earlier response, a conversation and single items that a request references. A field is empty if
+    the request has no reference of its kind.
     """
 
     previous: str = ""
@@ -65,7 +65,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The stored data to which ``references`` refer."""
+    """The stored data for the ``references`` in a request."""
 
     references: References = References()
     records: tuple[bytes, ...] = ()
@@ -291,7 +291,7 @@ def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | No
 
 
 def _found(recalled: Recalled, present: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the items to which ``item_reference`` items refer, except items that are already in the context."""
+    """Return the items that ``item_reference`` items identify, except items that are already in the context."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:

@@ -96,7 +96,7 @@ class ResponsesWriter(Writer):
         self._local: CallStarted | None = None
         # Encrypted parameters of the tool that is being called.
         self._encrypted: tuple[str, ...] = ()
-        # Titles of the pages that a search has found, by address (rule 13 in the module docstring).
+        # Titles of the pages that a search has found, keyed by address (rule 13 in the module docstring).
         self._pages: dict[str, str] = {}
         # Output index of each announced item of a hosted tool, by key.
         self._hosted_at: dict[str, int] = {}
