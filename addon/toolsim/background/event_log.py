@@ -57,7 +57,7 @@ class EventLog:
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
-        """Yield the frames that follow the event with the number ``after`` as they arrive, until the answer ends."""
+        """Yield the frames after the event with the number ``after``, as they arrive, until the answer ends."""
         place = after + 1
         while True:
             if place < self._first:

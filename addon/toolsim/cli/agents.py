@@ -116,7 +116,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def claude_line(host: str, port: int) -> str:
-    """Return a command line that starts Claude Code with the settings for a listener."""
+    """Return a line that shows how to start Claude Code with toolsim at this address as its server."""
     settings = _claude(Endpoint(origin=f"http://{url_host(host)}:{port}"), ())
     names = ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN")
     variables = {**{name: settings.variables[name] for name in names}, **settings.defaults}

@@ -97,7 +97,7 @@ class Writer(ABC):
         """Return the frame of an event that ends a stream with an error, even a stream that another writer began."""
 
     def whole(self) -> bytes:
-        """Return the complete body, or the body of the error, as JSON."""
+        """Return the body of a non-streamed answer, or of its error, as JSON."""
         return error_body(self.error) if self.error is not None else dump(self.body).encode()
 
 
@@ -110,7 +110,7 @@ class TokenCountEndpoint:
     """An endpoint that counts the tokens of a request."""
 
     path_suffix: str
-    """Suffix to append to the path of a normal request, to get the path of the endpoint that counts its tokens."""
+    """Path suffix of the token-counting endpoint, to be appended to the path of a normal request."""
     fields: frozenset[str]
     """Fields of a normal request to send to the token-counting endpoint. Strict servers reject all other fields."""
     engines: tuple[Engine, ...] = ()
@@ -142,7 +142,7 @@ class Api(ABC):
     path_marker: str
     """Path suffix by which a request of this API is recognized. It does not match unrelated requests."""
     backend: ApiName
-    """Default API of the backend for clients of this API, used if the operator has not configured the backend's API."""
+    """Default API of the backend for clients of this API."""
     conversation_fields: tuple[str, ...]
     """Fields of a request that contain its conversation."""
     delta_text_keys: frozenset[str]

@@ -79,7 +79,7 @@ def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:
 
 
 def translated_path(path: str, client: Api, backend: Api) -> str:
-    """Return the path, with its query, for sending a client's request to a backend with another API.
+    """Convert the path and query of a client's request for a backend with another API.
 
     ``path`` is the path to which the client sent the request, and ``client`` is the client's API.
     """

@@ -25,7 +25,7 @@ class EarlyArguments:
         self._is_stopped = False
 
     def feed(self, piece: str) -> str:
-        """Return ``piece`` if it can be streamed, or "" if this piece or an earlier piece cannot be streamed."""
+        """Return ``piece``, or "" if it or an earlier piece cannot be streamed."""
         if self._is_stopped or not piece:
             return ""
         if not self._first:

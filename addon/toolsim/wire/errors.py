@@ -27,7 +27,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 NO_PATH = (404, 405, 501)
-"""HTTP statuses with which servers reject an unknown path."""
+"""HTTP statuses that servers return for an unknown path."""
 
 
 def read_error(error: object) -> ApiError:

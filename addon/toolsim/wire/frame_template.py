@@ -129,8 +129,8 @@ def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return the strings that these JSON string contents represent. Return None if any of them is empty, is invalid, or
-    contains an escaped surrogate.
+    """Decode the contents of several JSON strings. Return None if any of them is empty, is invalid, or contains an
+    escaped surrogate.
     """
     joined = "".join(texts)
     if "" in texts:

@@ -85,7 +85,7 @@ class HostedItems:
         return mcp_items.McpCall(mcp_items.new_call_id(), "", WEB_SEARCH, arguments)
 
     def tool_search(self, name: str, arguments: str) -> ServedCall:
-        """Return a new call to the tool ``name``, which searches deferred tools."""
+        """Return a new call to the tool ``name``, which searches the deferred tools."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", name, arguments)
 
     def own_names(self, body: Mapping[str, Any]) -> set[str]:

@@ -232,7 +232,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
     """Return the tools of a declaration: a single tool, or all tools of a namespace."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
-        kind = "function"  # Hand-written clients omit the type of functions.
+        kind = "function"  # Some hand-written clients omit the type of a function.
     match kind:
         case None:
             raise missing(f"{param}.type")

@@ -17,7 +17,7 @@ from toolsim.wire.json_codec import read_body
 from toolsim.wire.json_fields import array, count, mapping, mappings, string
 
 MAX_RESULTS = 50
-"""Maximum number of results that are used from one search."""
+"""Maximum number of results to use from one search."""
 NO_RESULTS = "Nothing was found."
 
 _URL = re.compile(r"https?://[^\s<>\"'`\])}]+")
@@ -95,7 +95,7 @@ def _is_within(url: str, domain: str) -> bool:
 
 
 def read_results(output: str) -> list[SearchResult]:
-    """Return the first results, at most ``MAX_RESULTS``, in the output of the search tool."""
+    """Return at most the first ``MAX_RESULTS`` results in the output of the search tool."""
     found = [*_of_json(output)] or [*_of_text(output)]
     return found[:MAX_RESULTS]
 

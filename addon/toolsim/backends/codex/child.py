@@ -120,7 +120,7 @@ class Child(asyncio.SubprocessProtocol):
         self._threads.pop(thread, None)
 
     def unreported_sources(self, sources: object) -> list[str]:
-        """Return the paths in ``sources`` (a list of instruction files) that no earlier invocation has returned."""
+        """Return the paths in ``sources`` (a list of instruction files) that no earlier call has returned."""
         paths = [path for path in sources if isinstance(path, str)] if isinstance(sources, list) else []
         new = [path for path in paths if path not in self._reported_sources]
         self._reported_sources.update(new)

@@ -47,9 +47,7 @@ _CODES = frozenset({"invalid_tool_input", "unavailable", "max_uses_exceeded", "t
 
 @dataclass(frozen=True, slots=True)
 class ServedBlocks:
-    """A hosted call as blocks of the Messages API. It is a call to an MCP server if it has a ``label``, and otherwise a
-    search.
-    """
+    """A hosted call as blocks of the Messages API. ``label`` is the label of the MCP server, or "" for a search."""
 
     id: str
     name: str

@@ -68,7 +68,7 @@ _REASONS: Mapping[EndReason, str] = {
 
 Kind = Literal["", "text", "thinking", "redacted_thinking", "tool_use"]
 
-# The beginning and end of a delta, which enclose its text, by the kind of the open block.
+# Maps the kind of the open block to the beginning and the end of its deltas, which enclose the text.
 _DELTAS: Mapping[Kind, tuple[str, str]] = {
     "text": ('{"type":"text_delta","text":', "}}"),
     "thinking": ('{"type":"thinking_delta","thinking":', "}}"),

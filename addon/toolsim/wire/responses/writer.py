@@ -98,7 +98,7 @@ class ResponsesWriter(Writer):
         self._encrypted: tuple[str, ...] = ()
         # Titles of the pages that a search has found, keyed by address (rule 13 in the module docstring).
         self._pages: dict[str, str] = {}
-        # Output index of each announced item of a hosted tool, by key.
+        # Maps the keys of announced items of hosted tools to the items' output indexes.
         self._hosted_at: dict[str, int] = {}
         # The text is collected in a StringIO, because a list of deltas would take many times as much memory.
         self._text = StringIO(newline="\n")
