@@ -17,7 +17,7 @@ from toolsim.wire.responses.stored import appended
 RENEW_SECONDS = 2.0
 """Seconds between renewals of a lease.
 
-If an answer is canceled through another proxy, the model stops at most this much later.
+If an answer is canceled through another proxy, the model stops within this time.
 """
 LEASE_SECONDS = 10.0
 """Validity period of a lease, in seconds, by the store's clock.

@@ -98,7 +98,7 @@ class McpContext:
     owner: str = ""
     """A digest of the client's API key."""
     desk: OperatorApprovals | None = None
-    """The approval prompts for the operator, or None if clients decide."""
+    """The approval prompts for the operator, or None if clients approve the calls."""
     patience: float = 120.0
     """Timeout, in seconds, for the operator's decision about a call."""
     watch: Watch | None = None

@@ -33,7 +33,7 @@ class StreamHandler(RequestHandler):
     _task: asyncio.Task[None] | None = None
 
     async def answer(self) -> None:
-        """Write the answer.
+        """Write the response.
 
         The task that runs this method is canceled when the client disconnects or the server stops.
         """

@@ -73,7 +73,7 @@ _MAX_REQUESTS = 3
 A message such as "And in Paris?" can only be understood with the messages before it.
 """
 _MAX_REQUEST = 4_000
-"""Maximum number of characters of each message in a question. The middle of a longer message is cut out."""
+"""Maximum length of each quoted message, in characters. The middle of a longer message is cut out."""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -130,7 +130,7 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpinionResult:
-    """The withheld events of a round, after the questions to the model."""
+    """The result of asking the model about the withheld events of a round."""
 
     passed: Sequence[ClientEvent]
     """The events to emit."""

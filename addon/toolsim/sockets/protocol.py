@@ -228,7 +228,7 @@ class RequestDraft:
 
 
 def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft:
-    """Return the draft of a request with the body ``body``."""
+    """Return the draft of a request, given its ``body``."""
     previous, items = body.get("previous_response_id"), body.get("input")
     draft = RequestDraft(
         dump(body).encode(),
@@ -253,7 +253,7 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft
 class SocketTurn:
     """A request that is ready to be sent.
 
-    ``previous`` is the ID of the remembered response that the request continues, or "".
+    ``previous`` is the ID of the remembered response that the request continues, or "" if it continues none.
     """
 
     body: bytes

@@ -46,8 +46,8 @@ class ServerSentEvent:
     """The parsed data, or None if it has not been parsed yet. The reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
-        """Return the event's data as an object, or None if the data was truncated or is JSON but not an object. Return an
-        error if the data is not JSON or has too many values.
+        """Return the event's data as an object, or None if the data was truncated or is JSON but not an object.
+        Return an error if the data is not JSON or has too many values.
         """
         if self.document is not None:
             return self.document

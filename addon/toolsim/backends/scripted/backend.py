@@ -53,7 +53,7 @@ class ScriptedBackend(TextBackend):
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request. The reported token counts are the numbers of words."""
+        """Answer one request. Each word counts as one token."""
         messages = messages_of(request)
         played = direction(messages)
         if played == "429":
