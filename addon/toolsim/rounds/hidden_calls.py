@@ -21,7 +21,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class HiddenCalls:
-    """Stores calls with their outputs, under a key that identifies the answer that the client received after the calls."""
+    """Stores calls with their outputs, keyed by the answer that the client received after the calls."""
 
     def __init__(self) -> None:
         self._calls: FairCache[tuple[Called, ...]] = FairCache(MAX_ANSWERS, MAX_BYTES)

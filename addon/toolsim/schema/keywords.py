@@ -83,7 +83,7 @@ def unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> It
 
 
 def _hashable(value: Any) -> Any:
-    """Return a hashable key that is the same for equal JSON values. For example, 1 equals 1.0, but 1 and true differ."""
+    """Return a hashable key that is the same for equal JSON values. For example, 1 equals 1.0, but not ``True``."""
     match value:
         case bool():
             return (bool, value)

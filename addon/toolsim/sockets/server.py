@@ -116,7 +116,9 @@ class SocketServer:
         return sum(each == owner for each in (*self.handlers.values(), *expected))
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return a token that admits this upgrade request. ``max_bytes`` limits the size of each request on the connection."""
+        """Return a token that admits this upgrade request. ``max_bytes`` limits the size of each request on its
+        connection.
+        """
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token

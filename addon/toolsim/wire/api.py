@@ -132,8 +132,8 @@ class HeaderChange(NamedTuple):
 class Api(ABC):
     """One API: its distinguishing features, and the code that reads and writes its requests and answers.
 
-    The values and methods that this class defines are defaults that follow OpenAI's APIs. Header names
-    are in lower case.
+    The values and methods that this class defines are defaults that follow OpenAI's APIs. Header names are in lower
+    case.
     """
 
     name: ApiName

@@ -1,9 +1,9 @@
 """Converts requests written in the shape of a different API to the shape of their path's API.
 
 Clients mix the shapes. In its agent mode, Cursor posts a body of the Responses API to chat completions and, for models
-with "claude-" in their names, the history and tools of the Messages API. Other programs were written for
-one API, and only their URL was changed. All of these clients expect an answer in the API of the path. Therefore, every
-path accepts every shape.
+with "claude-" in their names, the history and tools of the Messages API. Other programs were written for one API, and
+only their URL was changed. All of these clients expect an answer in the API of the path. Therefore, every path accepts
+every shape.
 
 1. If a conversation is in a field that belongs to another API (``input`` instead of ``messages``, or vice versa), the
    complete conversation is converted. The request's settings are also renamed to those of the path's API. Each
