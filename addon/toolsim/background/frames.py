@@ -54,7 +54,7 @@ def frames_of(written: Sequence[bytes]) -> list[bytes]:
 
 
 def events_value(first: int, frames: Sequence[bytes]) -> bytes:
-    """Return frames in the form in which they are stored. ``first`` is the number of the first event."""
+    """Return frames in their stored form. ``first`` is the number of the first event."""
     return b"%d\n" % first + b"".join(frames)
 
 

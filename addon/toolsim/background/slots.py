@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from toolsim.core.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""Seconds for which a key counts as waiting after it has requested a slot. Clients retry much sooner after a 429."""
+"""Number of seconds that a key counts as waiting after a request for a slot. Clients retry much sooner after a 429."""
 _RETRY_SECONDS = 5
 
 

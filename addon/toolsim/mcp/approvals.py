@@ -46,7 +46,7 @@ class Approvals:
         self._asked: FairCache[PendingApproval] = FairCache(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
-        """Store a call, and return the ID with which the client can approve the call."""
+        """Store a call, and return the ID that the client needs to approve the call."""
         name = f"mcpr_{secrets.token_hex(24)}"
         asked = PendingApproval(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)

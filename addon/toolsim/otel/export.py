@@ -35,7 +35,7 @@ _GROUP = "opentelemetry_traces_exporter"
 # The name of the exporter for each value of OTEL_EXPORTER_OTLP_PROTOCOL. The default, http/protobuf, is the value that
 # the specification recommends.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
-# The logger with which the SDK reports that the queue of spans is full.
+# The SDK uses this logger to report that the queue of spans is full.
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 

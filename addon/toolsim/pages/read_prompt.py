@@ -48,7 +48,7 @@ _OUTPUT_RECORD = re.compile(
 class Catalog:
     """The tools in the part of a text from ``start`` to ``end``.
 
-    ``tag`` is the name of the tag in which calls are written.
+    ``tag`` is the name of the tag that encloses calls.
     """
 
     start: int

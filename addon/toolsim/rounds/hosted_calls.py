@@ -13,8 +13,8 @@ search (``searches.py``).
    answer also ends at a call that needs the client's approval: an item in the answer requests the approval, and the
    call runs only when a later request contains the approval. If the operator decides instead, the answer waits for the
    decision.
-4. If a call cannot be made, or fails, the model receives the error as text. A failing MCP server does not
-   end the answer.
+4. If a call cannot be made, or fails, the model receives the error as text. A failing MCP server does not end the
+   answer.
 5. Calls that are not shown to the client are inserted into the history of its next request (``hidden_calls.py``).
 6. In the last round that the limits allow, no tools are offered, so that the model answers in plain text.
 """

@@ -31,7 +31,7 @@ _NOTHING: Registry[Any] = Registry()
 """An empty registry, so that references to other schemas cannot be resolved."""
 
 _MAX_DOUBTFUL = 4096
-"""Maximum size of a malformed schema, in characters, for which jsonschema is asked to locate the error. This takes 7 ms
+"""Maximum size, in characters, of a malformed schema that is passed to jsonschema to locate the error. This takes 7 ms
 per kilobyte.
 """
 

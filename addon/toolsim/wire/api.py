@@ -152,7 +152,7 @@ class Api(ABC):
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
     """Headers that are specific to this API and contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
-    """Headers in which clients send their key, either as a bearer token or as the bare key."""
+    """Headers that clients use to send their key, either as a bearer token or as the bare key."""
     own_key_header: str = "authorization"
     """The header whose key determines the owner of a request that contains keys in several headers."""
     own_query: str = ""

@@ -11,7 +11,7 @@ in one chunk are compared in one step::
 
 1. A frame counts as a repeat of a template only if a complete parse would produce the same document, apart from the
    text and from fields that no reader uses. These fields are the sequence number (in the Responses API), and the
-   padding with which OpenAI and Mistral hide the length of the text. The sequence number precedes the text or, if a
+   padding that OpenAI and Mistral use to hide the length of the text. The sequence number precedes the text or, if a
    Pydantic model writes the fields (vLLM), follows it. Before a frame becomes a template, it is parsed a second time
    with different values in these fields. One such test is sufficient, because neither JSON nor SSE depends on the
    content of a string.

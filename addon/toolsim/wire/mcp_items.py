@@ -135,8 +135,8 @@ class ApprovalDecision:
 
 
 def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
-    """Return the approval decisions in a history for which no call has been made yet. Raises BadRequest if a decision
-    has no ID.
+    """Find the approval decisions in a history, and return those without a call. Raises BadRequest if a decision has no
+    ID.
 
     If there are several decisions on one approval request, the first one counts, because a call that was allowed cannot
     be refused later.

@@ -25,9 +25,8 @@ tested:
     up to 0.132   a turn without input fails, with an ``error`` but no ``turn/completed``
     from 0.133    all of this works
 
-Each child has a temporary folder with the model catalog, from which tools are removed, and an empty working directory,
-in which Codex finds no project. It runs in a separate session, so that Ctrl-C reaches only mitmproxy, which then stops
-the child.
+Each child has a temporary folder with the model catalog, without tools, and an empty working directory, so that Codex
+finds no project. It runs in a separate session, so that Ctrl-C reaches only mitmproxy, which then stops the child.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from toolsim.wire.tools import read_tools
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
 # Fields that contain the conversation and its tools. All other fields are model settings.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
-# Fields that control the format and length of a single answer. They are not copied to a request in which toolsim asks
-# the model a question.
+# Fields that control the format and length of a single answer. They are not copied to a request that toolsim sends to
+# ask the model a question.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
 # Fields of the other APIs that affect the answer and have a different name in the Messages API.
 _SETTINGS_ELSEWHERE = frozenset(

@@ -110,7 +110,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a request with the changes from the ``configuration_update`` items in its conversation applied."""
+    """Apply the ``configuration_update`` items in a request's conversation, and return the changed request."""
     updates = [item for item in mappings(body.get("input")) if item.get("type") == "configuration_update"]
     for update in updates:
         changed = {key: {**mapping(body.get(key)), **mapping(update.get(key))} for key in ("reasoning", "text")}

@@ -87,7 +87,7 @@ class Resolved:
     own: list[dict[str, Any]]
     """The request's own items, in stored form."""
     names: tuple[str, ...]
-    """IDs that the stored form assigns to the request's own items."""
+    """IDs of the request's own items in stored form."""
     echo: dict[str, Any]
     """Fields of the request that its answer repeats."""
 
