@@ -40,7 +40,7 @@ KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.
 
 _BEARER = KEY_HEADERS[0]
 
-# The names by which programs in a container reach the container's host. They are safe to accept, because no public name
+# The names that programs in a container use for the container's host. They are safe to accept, because no public name
 # ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
@@ -102,7 +102,7 @@ class Incoming:
     is_guessing: bool = False
     # Whether the client is on this machine.
     is_local: bool = True
-    # Whether the operator replays the request in mitmproxy. A replayed request carries no key.
+    # Whether the operator is replaying the request in mitmproxy. A replayed request contains no key.
     is_resent: bool = False
     # The Host that the client used to reach the proxy, as host and port, or "" if it is unknown.
     reached_at: str = ""
@@ -172,7 +172,7 @@ def _forbidden(message: str, reason: Reason) -> Refusal:
 
 
 def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User | None:
-    """Return the user whose key is in any of the key headers, or None.
+    """Return the user whose key is in one of the key headers, or None if none of the headers contains a valid key.
 
     ``api`` is the API of the request. The header that this API uses for keys is checked first.
     """
@@ -185,8 +185,8 @@ def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User 
 def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, user: User | None) -> str:
     """Return the owner of a request with these header fields.
 
-    The result is ``user.owner`` or, without a user, a one-way hash of the key. The hash is the same regardless of the
-    header and scheme with which the key was sent. ``api`` has the same meaning as in ``user_of``.
+    The result is ``user.owner`` or, without a user, a one-way hash of the key. The hash does not depend on the header
+    or scheme that was used to send the key. ``api`` has the same meaning as in ``user_of``.
     """
     if user is not None:
         return user.owner
@@ -211,7 +211,7 @@ def _token(name: str, value: str) -> str:
 
 
 def proxy_user_of(header: str, keys: ApiKeys) -> User | None:
-    """Return the user whose key is in a ``Proxy-Authorization`` header, or None.
+    """Return the user whose key is in a ``Proxy-Authorization`` header, or None if it contains no valid key.
 
     The key may be a Bearer token, or a Basic password with any user name.
     """

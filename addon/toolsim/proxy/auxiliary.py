@@ -22,12 +22,12 @@ _MAX_COUNT_BYTES = 64 * 1024
 
 
 class AuxiliaryRequest(Feature):
-    """A feature that creates the result of an auxiliary request."""
+    """A feature that handles an auxiliary request, which requests a token count or a summary."""
 
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """The messages that a summary retains, or an estimated token count. Empty once the estimate has been sent."""
+        """The messages that a summary retains, or the estimated token count until it is sent, otherwise b""."""
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:

@@ -66,7 +66,7 @@ class Root(NamedTuple):
     path: str = ""
 
     def url(self, page: str) -> str:
-        """Return the URL of a page below this root."""
+        """Return this root's URL with the path ``page`` appended."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}{page}"
 
@@ -90,7 +90,7 @@ class Backend:
     is_builtin: bool = False
     # The APIs in which the backend cannot count tokens.
     uncounted: set[ApiName] = field(default_factory=set)
-    # The APIs whose paths the backend rejected. Each is tried last until the given time (monotonic clock).
+    # The APIs whose paths the backend rejected, with the time (monotonic clock) until which each API is tried last.
     missing: dict[ApiName, float] = field(default_factory=dict)
     # The most recent log line about the backend's APIs.
     logged: str = ""
@@ -98,7 +98,7 @@ class Backend:
     # ``windows.py``).
     windows: Mapping[str, int] = field(default_factory=dict)
     windows_until: float = 0.0
-    # The features that the backend rejected, by model.
+    # Pairs of a model and a feature that the backend rejected for this model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     # The models whose most recent complete answer had no token counts.
     without_usage: set[str] = field(default_factory=set)

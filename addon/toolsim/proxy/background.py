@@ -73,7 +73,7 @@ class Background:
 
     @property
     def answers(self) -> Answers:
-        """The optional package's ``Answers``, imported on first use."""
+        """The optional package's implementation of ``Answers``, which is imported on first use."""
         if self._answers is None:
             self._answers = importlib.import_module(BACKGROUND).BackgroundAnswers(self._parts)
         return self._answers

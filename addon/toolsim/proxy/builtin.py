@@ -137,7 +137,7 @@ class BuiltinBackend:
             flow.request.headers.update(self._loopback.admit(flow.id))
 
     def forget(self, flow_id: str) -> None:
-        """Stop allowing a flow to use the backend, because it has ended. Its request might never have been sent."""
+        """Stop allowing a flow to use the backend, because the flow has ended."""
         if self._loopback is not None:
             self._loopback.forget(flow_id)
 

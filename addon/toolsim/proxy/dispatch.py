@@ -218,7 +218,8 @@ class Dispatcher:
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
         """Return the backend that a flow targets, and an awaitable for the backend's first probe.
 
-        The awaitable is None if the backend needs no probe. A turn has to await it before the request is rewritten.
+        The awaitable is None if the backend needs no probe. For a turn, it has to be awaited before the request is
+        rewritten.
         """
         backend, is_named = self._known(flow), _is_named(flow, decision) and not decision.to_builtin
         backend.is_named, backend.is_builtin = backend.is_named or is_named, decision.to_builtin

@@ -42,14 +42,14 @@ from toolsim.proxy.upgrades import Sockets
 logger = logging.getLogger(__name__)
 
 ANNOUNCE_SECONDS = 3.0
-"""The time, in seconds, that the listener stays open after the announcement.
+"""The time, in seconds, that the listener stays open after readiness checks have started to fail.
 
 It is long enough for a load balancer that checks once per second.
 """
 WATCHED_SECONDS = 15.0
 """The time, in seconds, within which a client that has checked readiness is expected to check again."""
 END_SECONDS = 3.0
-"""The time limit, in seconds, for ending the remaining answers.
+"""The time, in seconds, that unfinished answers have to end after the drain has timed out.
 
 It is longer than the interval at which streams check their timers.
 """
@@ -99,7 +99,7 @@ class Drain:
     def _end_now(self) -> None:
         if open_ := self.open():
             logger.warning("toolsim: stopped immediately, with %s in progress", _counted(open_))
-        # From now on, the shutdown is the recorded reason for interrupted answers.
+        # Answers that are interrupted from now on are recorded as interrupted by the shutdown.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
 

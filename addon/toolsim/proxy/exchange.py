@@ -180,7 +180,7 @@ class Exchange:
         """A function that chooses the backend based on the model, or None once the backend has been chosen."""
         self.timeouts = Timeouts(limits)
         self.recorder = BodyRecorder()
-        """Records the backend's answer and the client's answer, for people to inspect."""
+        """Records the answer as the backend sent it and as the client received it, for people to inspect."""
         self.plan: Plan | None = None
         """The plan of a rewritten request. None until the request is rewritten, and for a request that passes through
         unchanged.
@@ -193,7 +193,7 @@ class Exchange:
         self.streamed: StreamedAnswer | None = None
         """The streamed answer, or None for a non-streamed answer. It is kept after the end of the stream."""
         self.early: Response | None = None
-        """The headers that the client of a stream received before the backend's headers arrived, or None."""
+        """The headers that were sent to the client before the backend's headers arrived, or None if none were sent."""
         self.state = State.OPEN
         self.is_request_too_large = False
         """Whether the request's body was dropped on arrival because of its size."""
@@ -253,7 +253,7 @@ class Exchange:
         self._features.append(feature)
 
     def find[F: Feature](self, kind: type[F]) -> F | None:
-        """Return the attached feature of this class, or None."""
+        """Return the attached feature of this class, or None if there is none."""
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
@@ -635,7 +635,7 @@ class Exchanges:
 
     def __init__(self) -> None:
         self.ended_by: ApiError | None = None
-        """The error with which all exchanges end, or None until the proxy is stopped."""
+        """The error that ends all exchanges once the proxy is being stopped. None before that."""
         self.passing: dict[str, str] = {}
         """The client IDs, by flow ID, of the reverse-mode flows that toolsim passes through without reading them."""
         self._open: dict[str, Exchange] = {}

@@ -141,7 +141,7 @@ class Clearance:
         self._connecting: WeakSet[Server] = WeakSet()
 
     def http_connect(self, flow: HTTPFlow) -> None:
-        """Clear a flow, since all other addons have completed the current hook."""
+        """Record that all other addons have completed the current hook of a flow."""
         self._guard.clear(flow)
 
     requestheaders = request = responseheaders = response = http_connect
@@ -152,6 +152,6 @@ class Clearance:
         self._connecting.add(data.server)
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Clear a connection, unless one of its hooks failed in another addon."""
+        """Record that a connection's hooks have completed, unless a hook failed in another addon."""
         if data.server in self._connecting:
             self._guard.clear_server(data.server)

@@ -38,11 +38,10 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
 
 
 def write_error(response: Response, client: Api, backend: Api) -> None:
-    """Convert a backend's error to OpenAI's format, if it has another format or reports that the prompt is too long.
+    """Convert a backend's error to OpenAI's format, unless it has this format or the client uses the backend's API.
 
-    An error that already has this format and contains a message is left unchanged. If it reports that the prompt is too
-    long, it must also contain the code ``context_length_exceeded``. For a client whose API has its own error format,
-    only the status is set here.
+    An error about a prompt that is too long always receives the code ``context_length_exceeded`` and its status. For a
+    client whose API has its own error format, only this status is set here.
     """
     body = response.get_content(strict=False) or b""
     if not body:

@@ -137,9 +137,9 @@ class IncomingReader:
             self._wrong_keys.add(source_of(flow.client_conn))
 
     def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
-        """Return a user and whether the flow's source is limited because it has sent too many wrong keys.
+        """Return ``user``, and whether the flow's source is limited because it has sent too many wrong keys.
 
-        The returned user is None if the limited source must not use the user's key.
+        None is returned instead of a user whose key the source must not use.
         """
         keys = self.settings.api_key
         if keys is None or not keys.has_names:

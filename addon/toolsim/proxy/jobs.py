@@ -211,14 +211,14 @@ class RequestJob(Job[RequestResult]):
     policy: Policy
     output_mode: str | None = None
     refused: frozenset[tuple[str, Feature]] = frozenset()
-    """The features that the backend has already rejected, by model."""
+    """Pairs of a model and a feature that the backend has already rejected for this model."""
     fallbacks: tuple[ApiName, ...] = ()
     """The APIs to try next if the backend rejects the path of the policy's API, in order."""
     stored_as: StoredAs | None = None
     wants_own: bool = False
     """Whether the result has to include the request's items, so that they can be stored."""
     is_round: bool = False
-    """Whether the request is a round of an answer. A round is always rewritten."""
+    """Whether the request is a round. A round is always rewritten."""
     action: Action | None = None
     """The auxiliary operation, or None if the request is not auxiliary. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
@@ -257,7 +257,7 @@ class ResolveJob(Job[ResolveResult]):
 class AnswerJob(Job[AnswerResult]):
     """Rewrites a backend's non-streamed answer. If ``with_events`` is true, the result includes the answer's events.
 
-    ``sent`` is the body of the request, from which missing token counts are estimated.
+    ``sent`` is the body of the request. It is used to estimate missing token counts.
     """
 
     plan: Plan
@@ -397,7 +397,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
 
 
 def digest(body: bytes) -> str:
-    """Return a digest of a body, by which later edits of the body are detected."""
+    """Return a digest of a body, so that later edits of the body can be detected."""
     return sha256(body).hexdigest()
 
 
@@ -418,7 +418,7 @@ def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
 def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
     document = read_body(body)
     if document is None:
-        # The error is not reported here, because rewriting the request reports it.
+        # The invalid body is not reported here. The job that rewrites the request reports it.
         return ResolveResult(job.report)
     try:
         document = in_own_shape(document)

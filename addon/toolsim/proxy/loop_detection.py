@@ -90,7 +90,7 @@ def _ends(sender: tuple[object, ...] | None, receiver: tuple[object, ...] | None
 
 
 def _address(name: tuple[object, ...]) -> _Address:
-    """Return an address without its flow label and scope.
+    """Return a socket address as host and port, without IPv6's flow label and scope ID.
 
     An IPv4-mapped IPv6 address is converted to the IPv4 address.
     """
@@ -105,7 +105,7 @@ class Via:
         self._seed = secrets.token_hex(16)
 
     def has_passed(self, via: str, client: Client) -> bool:
-        """Return whether a request has already passed through the client's listener.
+        """Return whether a request has already passed through the listener that accepted the client's connection.
 
         ``via`` is the request's Via header, or "" if it has none.
         """

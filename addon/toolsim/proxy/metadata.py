@@ -1,8 +1,4 @@
-"""The metadata that toolsim stores in a flow, as plain data.
-
-The metadata includes the report of an exchange, a digest of the request body that was sent to the backend, and the
-options with which a recording was made.
-"""
+"""The metadata that toolsim stores in a flow, as plain data."""
 
 from __future__ import annotations
 
@@ -55,17 +51,17 @@ def is_stored(flow: HTTPFlow) -> bool:
 
 
 def builtin_policy(policy: Policy) -> Policy:
-    """Return the policy for a built-in backend, which always uses the Responses API."""
+    """Return the policy for a built-in backend. All built-in backends use the Responses API."""
     return replace(policy, backend=RESPONSES.name)
 
 
 def is_recorded(flow: HTTPFlow) -> bool:
-    """Return whether a flow contains the options with which it was recorded."""
+    """Return whether a flow contains the options that were in effect when it was recorded."""
     return "side" in flow.metadata.get(NOTE, {})
 
 
 def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
-    """Return the policy with which an exchange was recorded.
+    """Return the policy that was in effect when an exchange was recorded.
 
     ``by_hand`` names the policy fields that the operator has set explicitly. They are copied from ``policy`` instead.
     """
@@ -84,5 +80,5 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
 
 
 def is_resent(flow: HTTPFlow) -> bool:
-    """Return whether the operator is replaying this request in mitmproxy, rather than a client sending it."""
+    """Return whether this request is a replay that the operator started in mitmproxy."""
     return flow.is_replay == "request"

@@ -50,7 +50,7 @@ class ProseFallbacks:
     rounds: Rounds
     bounds: RoundLimits
     policy: Callable[[HTTPFlow, Exchange], Policy]
-    """A function that returns the policy for a flow, without the settings in the profile of the flow's model."""
+    """A function that returns a flow's policy before the profile of its model is applied."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
         """Start another round for an answer, for the reason in ``retry``. Return None if no other round is possible.
@@ -118,9 +118,9 @@ def _left(seconds: float, gone: float) -> float:
 
 
 def _after(retry: Retry, further: Ask) -> Ask:
-    """Return a function that runs each round with ``further``, except the first round.
+    """Return a function that runs every round except the first with ``further``.
 
-    The first round has already ended, so the function only repeats its result, ``retry``.
+    The first round has already ended, so its result, ``retry``, is returned instead.
     """
 
     async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:
@@ -136,7 +136,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
 
 
 class ProseFallback(Feature):
-    """An additional round in progress. The runner yields its ``events``."""
+    """A feature that runs the additional round of an answer. The runner yields the round's ``events``."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []

@@ -75,7 +75,7 @@ class BodyRecorder:
         self._response: Response | None = None
 
     def begin(self, response: Response) -> None:
-        """Store the headers of the backend's answer. The caller must not change ``response`` afterwards."""
+        """Store the headers of the backend's response. The caller must not change ``response`` afterwards."""
         self._response = response
 
     def whole(self, response: Response) -> None:
@@ -97,7 +97,7 @@ class BodyRecorder:
 
     @property
     def missing(self) -> dict[str, int]:
-        """The numbers of bytes that were not stored, by side. Empty if all bytes were stored."""
+        """The number of bytes that were not stored, by side ("client" or "backend"). Empty if all were stored."""
         by_side = {"client": self.sent.missing, "backend": self.received.missing}
         return {side: count for side, count in by_side.items() if count}
 

@@ -50,7 +50,7 @@ _LARGE_BYTES = 1024 * 1024
 
 
 class ResponseStore:
-    """The proxy's interface to the store. ``is_on`` is true if the proxy has a store."""
+    """The proxy's interface to the store."""
 
     def __init__(self) -> None:
         self._store: Store | None = None
@@ -186,7 +186,7 @@ class ResponseStore:
             return PageResult(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
-        """Write records if the records in ``expected`` still have these versions.
+        """Write records if the stored records still have the versions in ``expected``, a dict of versions by name.
 
         Raises Conflict, a subclass of StoreError, if a version differs, and StoreError if the write fails.
         """

@@ -1,4 +1,4 @@
-"""The data about the flow of a round, for the flow's exchange and for recordings."""
+"""The data about a round that its exchange and its recording need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.response.rewrite import Listener
 
 @dataclass(slots=True)
 class RoundFlow:
-    """The fields of a ``rounds.round_planner.Round`` that the exchange of the round's flow needs."""
+    """The fields of a round (``rounds.round_planner.Round``) that the round's exchange needs."""
 
     retries_allowed: frozenset[str]
     partial_call: str
@@ -29,7 +29,7 @@ class RoundFlow:
     It is None if the flow was loaded from a file.
     """
     is_side_request: bool = False
-    """Whether the round asks the model about a call. Such a round is not part of the conversation."""
+    """Whether the round asks the model about a call, and is therefore not part of the conversation."""
 
     def on_job(self, job: RequestJob) -> RequestJob:
         """Return the job that rewrites the round's request."""

@@ -95,7 +95,7 @@ class Rounds:
             exchange.marks_of_rounds = mcp_context.marks if mcp_context is not None else ()
             return False
         except (BadRequest, ValueError):
-            # The error is not reported here, because rewriting the request reports it.
+            # The invalid request is not reported here. The job that rewrites the request reports it.
             return False
         if mcp_context is not None and not (
             may_be_hosted(request, policy, bounds) and mcp_context.serves(document, policy, api)
@@ -121,7 +121,7 @@ class Rounds:
         return partial(self._ask, RoundSource(flow, body, document, request), owner)
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
-        """Let the runner answer a flow with a stream that toolsim creates."""
+        """Let the runner answer a flow with the bytes that ``stream`` yields."""
         self._hand_over(flow, exchange, Report(), None, stream)
 
     def _hand_over(
@@ -189,7 +189,7 @@ class Rounds:
         except Exception:
             del _ASKED[flow.id]
             raise
-        # Both callbacks are functions of the standard library, because an exception in a callback would be lost.
+        # Both callbacks are standard library functions that cannot fail, because nothing would handle an exception.
         task.add_done_callback(partial(_ASKED.pop, flow.id))
         task.add_done_callback(arrived.put_nowait)
         is_over = False
@@ -230,7 +230,7 @@ def own_body(request: Request, memory: StoredContext | None) -> bytes:
 def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
-    """Return the request, document and body from which the requests of the rounds are created.
+    """Return the request, document and body to use for the rounds of an answer.
 
     If toolsim stores the answer, they are changed so that the backend does not store the answers to the rounds.
     """
@@ -305,7 +305,7 @@ class RoundSource:
     def flow(self, round_: Round) -> HTTPFlow:
         """Return the flow of a round.
 
-        If the round repeats the client's request, its body is byte for byte the same.
+        If the round repeats the client's request, the body is copied byte for byte.
         """
         request: Request = self._request.copy()
         for name in _DROPPED:

@@ -1,4 +1,4 @@
-"""Routing, implemented as pure functions that decide based on paths, hosts and headers.
+"""Routing, implemented as pure functions that choose a request's route based on its path, host and headers.
 
 A request reaches the proxy in one of three ways, which determines how it can be handled:
 
@@ -323,7 +323,7 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
 
 
 def _authorization(request: Incoming, settings: Settings, key: str | None) -> str | None:
-    """Return the value that replaces the client's ``Authorization`` header for a backend, as in ``Pass``.
+    """Return the ``Authorization`` header for a backend, "" to send none, or None to keep the client's header.
 
     ``key`` is the operator's key for the backend. If it is "", no key is sent. If it is None, the client's key is kept,
     unless it is a key for this proxy.

@@ -42,8 +42,8 @@ _BY_NAME = {option.full_name: option for option in OPTIONS}
 def take_problems(options: OptManager) -> list[str]:
     """Remove invalid entries from the options that mitmproxy has deferred, and return one line for each problem.
 
-    ``options`` are mitmproxy's options, including toolsim's. If the script is reloaded, toolsim's options have their
-    current values, otherwise their defaults.
+    ``options`` are mitmproxy's options, including toolsim's, which have their default values unless the script is being
+    reloaded.
     """
     for old, new in RENAMED.items():
         if deferred.rename(options, PREFIX + old, PREFIX + new):

@@ -36,8 +36,8 @@ from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsim.response.verbatim import VerbatimRewriter
 from toolsim.wire.responses.stored import without_promise
 
-# Maximum size of data that is processed without measuring the time, since measuring would cost as much as the work.
-# Other tasks run between chunks anyway.
+# Maximum size, in bytes, of data that is processed without measuring the time, since measuring would cost as much as
+# the work. Other tasks run between chunks anyway.
 _SMALL_BYTES = 4096
 
 
@@ -96,7 +96,7 @@ class StreamedAnswer:
         self.end = b""
         """The last frames of the answer while they are held back (rule 3), otherwise b""."""
         self.further: Further | None = None
-        """The additional round whose output replaces the end of this answer (rule 4), or None."""
+        """The additional round whose output replaces the end of this answer (rule 4), or None if there is none."""
 
     @property
     def finished(self) -> bool:
@@ -147,7 +147,7 @@ class StreamedAnswer:
             self.cut = True
             yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
         elif not data and self._timeouts.ended_by is not None and not self.finished:
-            # The connection was closed because the proxy is stopping, rather than because the backend failed.
+            # The proxy, which is stopping, closed the connection. The backend has not failed.
             yield self._chunk_of(self._rewriter.fail(self._timeouts.ended_by))
         else:
             pace = self._pace if len(data) > _SMALL_BYTES else None
@@ -177,7 +177,7 @@ class StreamedAnswer:
         return self._sent([end])
 
     def tick(self) -> list[bytes]:
-        """Return a keep-alive if one is due, or the end of the answer if the answer is overdue."""
+        """Return a keep-alive if one is due, the end of the answer if the answer is overdue, or [] otherwise."""
         if self.finished:
             # The answer is complete, but the backend has not disconnected.
             self.cut = True
@@ -192,7 +192,7 @@ class StreamedAnswer:
         return self._recorder.pass_on(self._rewriter.keepalive())
 
     def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer with an error from a source other than the backend's stream."""
+        """End the answer with an error that was not part of the backend's stream."""
         return self._recorder.pass_on(self._rewriter.fail(error))
 
     def follow(self, content_type: str) -> None:
@@ -204,7 +204,7 @@ class StreamedAnswer:
         self._rewriter = self._rewriter.replanned(plan)
 
     def crash(self, error: ApiError) -> list[bytes] | None:
-        """End, with an error, an answer that toolsim failed to rewrite.
+        """End the answer with an error, because toolsim failed to rewrite it.
 
         Return None if the final event was already written, because no error can follow it. In this case, part of the
         answer might be lost.

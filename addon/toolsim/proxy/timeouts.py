@@ -7,7 +7,7 @@
 
 When the proxy is stopped, all timers expire (``end``), so every exchange is overdue.
 
-mitmproxy's streams have no timers, so ``next_tick`` returns when to check the second and third timer again. A finished
+mitmproxy's streams have no timers, so ``next_tick`` returns when to check timers 2 and 3 again. A finished
 stream and all objects that it references remain in memory until its next tick, so ticks are frequent.
 """
 
@@ -36,7 +36,7 @@ class Timeouts:
         self._answered_at: float | None = None
         self._is_served = False
         self.ended_by: ApiError | None = None
-        """The error that ends the exchange early, regardless of the timers, or None."""
+        """The error that has to end the exchange immediately, or None if the exchange can continue."""
 
     def backend_active(self) -> None:
         """Restart the timer that measures how long the backend has been silent."""

@@ -27,10 +27,7 @@ TOKEN = "toolsim-socket"
 """The header that identifies an upgrade for the local server. Its value cannot be guessed and is valid only once."""
 
 BUFFER_BYTES = 64 * 1024
-"""Size, in bytes, of the kernel's buffer for each direction of a relayed connection.
-
-The kernel allocates twice this size.
-"""
+"""Size, in bytes, of the kernel's buffer for each direction of a relayed connection."""
 
 MAX_CONNECTIONS = 128
 """Maximum number of connections per key. Each connection uses three file descriptors."""
@@ -122,7 +119,7 @@ class SocketServer(Protocol):
         """
 
     def forget(self, upgrade: ClientUpgrade) -> None:
-        """Forget an upgrade that has not reached this server."""
+        """Withdraw the token of an upgrade whose request never reached this server."""
 
 
 class Sockets:
@@ -137,7 +134,7 @@ class Sockets:
         self._has_store = has_store
         self._server: SocketServer | None = None
         self._is_draining = False
-        self._upgrades: dict[str, ClientUpgrade] = {}  # The upgrades that have not been answered, by flow ID.
+        self._upgrades: dict[str, ClientUpgrade] = {}  # The upgrades without a response so far, by flow ID.
 
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None
@@ -158,7 +155,7 @@ class Sockets:
         return None
 
     def answered(self, flow: HTTPFlow) -> None:
-        """Restore the original target of an answered or failed upgrade request, so that the flow shows this target."""
+        """Restore an upgrade request's original target in its flow, because the request was answered or has failed."""
         if (upgrade := self._upgrades.pop(flow.id, None)) is not None:
             request, sent = flow.request, upgrade.sent
             if self._server is not None:

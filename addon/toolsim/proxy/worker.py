@@ -59,8 +59,7 @@ KEEP_BYTES = 128 * 1024 * 1024
 # The memory, in bytes, that every job is allowed to use, even if its body is small.
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
-# The signal with which the system ends a process that exceeds its CPU time. Exceeding the memory limit instead raises
-# MemoryError.
+# The signal that ends a process when it exceeds its CPU time limit. Exceeding the memory limit raises MemoryError.
 _TOO_LONG = getattr(signal, "SIGPROF", 0) if hasattr(signal, "setitimer") else 0
 _PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]

@@ -47,7 +47,7 @@ def incoming_response(flow: HTTPFlow) -> Response | None:
 
 
 def begin(flow: HTTPFlow) -> None:
-    """Back up the flow's current request as the received request.
+    """Back up the flow's current request as the client's original request.
 
     This replaces any backup from an edit or an earlier run."""
     drop(flow)
@@ -57,7 +57,7 @@ def begin(flow: HTTPFlow) -> None:
 
 
 def drop(flow: HTTPFlow) -> None:
-    """Discard the flow's backup, so that the flow itself counts as both the received side and the sent side."""
+    """Discard the flow's backup. The messages in the flow then count as both received and sent."""
     flow._backup = None
 
 
@@ -88,7 +88,7 @@ def copied(response: Response) -> Response:
 
 
 def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return the received side and the sent side as separate flows, neither of which has a backup."""
+    """Return two flows without a backup: the first contains the received side, and the second the sent side."""
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     backend.revert()  # type: ignore[no-untyped-call]

@@ -8,10 +8,10 @@
 3. h11's reader handles everything else: chunk extensions, partial chunks, the last chunk, and errors.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: it creates the reader of a chunked body
-through the module's global name ``ChunkedReader``, which refers to h11's class, and calls the reader until the reader
-returns None. For a last chunk with trailers, the reader returns an ``EndOfMessage`` with headers. In h11 0.16, between
-two chunks, ``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false, and ``_bytes_to_discard`` is the missing part of
-the line break after the first chunk.
+with the class in the module's global variable ``ChunkedReader``, and calls the reader until it returns None. For a last
+chunk with trailers, the reader returns an ``EndOfMessage`` with headers. In h11 0.16, between two chunks,
+``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false, and ``_bytes_to_discard`` is the missing part of the line break
+after the first chunk.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ def drop(options: OptManager, name: str) -> None:
 
 
 def rename(options: OptManager, name: str, new: str) -> bool:
-    """Move a deferred value to the option's ``new`` name. If that name already has a value, discard the old value.
+    """Rename a deferred option. If ``new`` is itself deferred, keep its value and discard the value of ``name``.
 
-    Return False if the former name has no deferred value.
+    Return False if no option ``name`` is deferred.
     """
     if name not in options.deferred:
         return False

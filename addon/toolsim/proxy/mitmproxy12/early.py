@@ -30,7 +30,7 @@ class EarlyStart(ResponsePump):
     """Starts the client's stream before the backend has answered, and then sends the backend's answer in it."""
 
     opened: StreamedAnswer | None = None
-    """The client's answer if it was started before the backend answered, or None otherwise."""
+    """The answer to the client, or None if it was not started before the backend answered."""
 
     def keep_waiting(self, exchange: Exchange) -> CommandGenerator[None]:
         """Send the client its first frames, or a keep-alive, while the backend's answer is incomplete."""

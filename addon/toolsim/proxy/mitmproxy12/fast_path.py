@@ -76,7 +76,7 @@ class FastPath:
         self._is_first = False  # Whether all earlier data has been sent to the client.
         self._rest: Iterator[list[bytes] | None] | None = None
         self.resumption: RequestWakeup | None = None
-        """The wake-up command after which the stream sends the output that this object could not send, or None."""
+        """The command that wakes the stream to send the remaining output, or None before the first wake-up."""
         self._usual: Any = self._backend.get_protocol()
         self._backend.set_protocol(self)  # type: ignore[arg-type]
 

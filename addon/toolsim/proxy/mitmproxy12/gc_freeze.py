@@ -23,7 +23,7 @@ _LONG_SECONDS = 0.01
 _FULL_THRESHOLD = 4
 """Number of collections of the middle generation before a full collection. Python's default is 10."""
 _MOST = 3
-"""Number of long collections after which objects are frozen again. Later collections freeze nothing."""
+"""Objects are frozen again after each of the first ``_MOST`` long collections, but not after later ones."""
 
 
 class GcFreeze:

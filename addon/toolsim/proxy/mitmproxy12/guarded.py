@@ -93,7 +93,7 @@ class GuardedStream(ExchangeStream):
     guard: ClassVar = Guard()
     """The guard, which all streams share. ``patches.install`` sets this attribute."""
     carried: Exchange | None = None
-    """The exchange of this stream. The reference is kept after the exchange has ended."""
+    """The exchange of this stream, even after it has ended, or None if toolsim does not handle the request."""
     is_failed = False
     has_request = False
     """Whether the request has been read completely."""
@@ -102,9 +102,9 @@ class GuardedStream(ExchangeStream):
     has_end = False
     """Whether the end of the answer has been sent to the client."""
     failure: Response | None = None
-    """The error response that has not been sent yet, or None."""
+    """The error response that still has to be sent, or None if there is none."""
     rescue: RequestWakeup | None = None
-    """The command with which ``Net`` wakes the stream, or None."""
+    """The command that ``Net`` uses to wake a stream that has lost an event. None before that."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -174,8 +174,8 @@ class GuardedStream(ExchangeStream):
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
         """End the exchange with an error.
 
-        ``is_rescued`` means that ``Net`` ends the stream because an event was lost. The client's connection then cannot
-        be reused.
+        ``is_rescued`` is true if the stream has lost an event. In this case, the connection of an HTTP/1 client is
+        closed, because it cannot be reused.
         """
         if self.is_failed:
             yield from self.break_off()

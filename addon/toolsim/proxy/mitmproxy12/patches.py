@@ -1,7 +1,7 @@
 """Replaces mitmproxy's classes with toolsim's, and checks for the mitmproxy internals on which this folder relies.
 
-mitmproxy looks up each replaced class by a module's global name whenever it creates an object. A class is not replaced
-if the installed version of mitmproxy has a different class under that name, or lacks a method that toolsim overrides.
+This works because mitmproxy looks up each of these classes in a module's globals whenever it creates an object. A class
+is not replaced if mitmproxy already uses a different class in its place, or lacks a method that toolsim overrides.
 """
 
 from __future__ import annotations

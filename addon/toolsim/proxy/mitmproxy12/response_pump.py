@@ -78,7 +78,7 @@ class ResponsePump(OwnStream):
     fast_path: FastPath | None = None
     """The fast path that bypasses mitmproxy's layers, or None if it is not used."""
     next_look: RequestWakeup | None = None
-    """The pending wake-up for polling another round (rule 4), or None."""
+    """The pending wake-up for polling another round (rule 4), or None if no wake-up is pending."""
     is_delivered = False
     """Whether the entire answer has been sent to the client, except the end of the HTTP message."""
     has_backend_ended = False

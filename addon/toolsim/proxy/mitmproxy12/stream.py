@@ -7,7 +7,7 @@ class per concern. All of these are derived from the class in this module.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. ``HttpLayer.make_stream`` creates streams through the module's global name ``HttpStream``.
+1. ``HttpLayer.make_stream`` creates streams of the class in the module's global variable ``HttpStream``.
 2. ``send_response`` sends the complete response in ``flow.response`` without closing the client's connection.
 3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, and HTTP/2 resets the stream.
    This command must precede the end of the client's answer. Otherwise, the client's next request might use the closing

@@ -192,7 +192,7 @@ class Metrics:
         }
 
     def _known(self, *asked: str, **values: Sequence[str]) -> Known:
-        """Return the known label values, or None if a label in use ("model" or one of ``asked``) can have any value."""
+        """Return ``values``, or None if a label with unknown values is enabled ("model" or one of ``asked``)."""
         return None if self.labels & {"model", *asked} else values
 
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:

@@ -157,7 +157,7 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
 def backend_words(settings: Settings, url: str) -> str:
     """Return a human-readable description of the backends, or "" if there is no backend.
 
-    ``url`` is the backend's base URL, or "".
+    ``url`` is the backend's base URL, or "" if the backend is built in or there is no backend.
     """
     backend = BUILTIN[settings.builtin].words if settings.builtin else url
     if settings.model is not None and settings.builtin == "local":
