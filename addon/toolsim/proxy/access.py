@@ -203,7 +203,7 @@ def _order(api: Api | None) -> tuple[str, ...]:
 
 
 def _token(name: str, value: str) -> str:
-    """Return the token in a header value, without its scheme."""
+    """Return the token in a header value, without the authentication scheme."""
     scheme, *rest = value.split(None, 1)[:2] or ("",)
     if scheme.lower() == "bearer" or (rest and name == _BEARER):
         return "".join(rest).strip()

@@ -126,7 +126,7 @@ class ToolSim:
         """
 
     def _wire(self, settings: Settings) -> None:
-        """Create the objects that depend on settings. They have no state, only references to longer-lived objects."""
+        """Create the objects that depend on the settings."""
         self._settings = settings
         readiness = Readiness(settings, self._builtin, self._memory, self._drain)
         overview = Overview(settings, self._builtin, self._reports)

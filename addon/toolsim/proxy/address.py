@@ -85,7 +85,7 @@ def host_of(authority: str) -> str:
 
 
 def leads_here(address: str) -> bool:
-    """Return whether an address always refers to this machine, as loopback addresses, 0.0.0.0 and ``::`` do."""
+    """Return whether an address always means this machine, for example a loopback address, 0.0.0.0 or ``::``."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 

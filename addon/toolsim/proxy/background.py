@@ -35,13 +35,13 @@ class Answers(Protocol):
     """The interface of the optional package that creates background answers."""
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer.
+        """Start a background answer.
 
-        Send the client the Response object with the status "queued", or answer the flow with an error.
+        The client receives the Response object with the status "queued", or an error.
         """
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
-        """Answer a request about a background answer, and return whether that answer exists."""
+        """Handle a client's request for a background answer, and return whether this answer exists."""
 
     def count(self) -> int:
         """Return the number of background answers in progress."""

@@ -211,7 +211,7 @@ class Dispatcher:
         authorize(request.headers, decision.authorization)
         if decision.to_builtin:
             self.builtin.admit(flow)
-        # Only requests to a backend that the operator named receive the Via entry.
+        # The Via entry is added only to requests to backends that the operator named.
         elif _is_named(flow, decision) and flow.live:
             self.loop_detector.add_via(flow)
 

@@ -83,15 +83,15 @@ class Feature:
     """
 
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        """Return the job that rewrites the request. A feature can return a changed job."""
+        """Return ``job``, which rewrites the request, or a changed copy of the job."""
         return job
 
     def on_plan(self, plan: Plan) -> Plan:
-        """Return the plan of a rewritten request. A feature can return a changed plan."""
+        """Return ``plan``, the plan of a rewritten request, or a changed copy of the plan."""
         return plan
 
     def on_mcp(self, mcp_context: McpContext) -> McpContext:
-        """Return the context in which a request's MCP tools are called. A feature can return a changed context."""
+        """Return ``mcp_context``, the context for a request's MCP calls, or a changed copy of the context."""
         return mcp_context
 
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
@@ -103,7 +103,7 @@ class Feature:
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         """Decide how to pass on an answer whose headers have arrived.
 
-        Return True if the feature has decided, and False to leave the decision to other code.
+        Return whether a decision was made. If not, the next feature decides or, after the last feature, the exchange.
         """
         return False
 
@@ -115,7 +115,7 @@ class Feature:
         return False
 
     def on_body_done(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Return the final form of a rewritten non-streamed answer for the client."""
+        """Return ``done``, a rewritten non-streamed answer, or a changed copy for the client."""
         return done
 
     def on_headers_sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
@@ -257,7 +257,7 @@ class Exchange:
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
-        """Notify the features that this answer needs another round, and attach the feature ``further``, which runs it.
+        """Notify the features that this answer needs another round, and attach ``further``, which runs that round.
 
         ``report`` is the answer's report so far.
         """
@@ -605,7 +605,7 @@ class Exchange:
             raise problems[0]
 
     def note_mismatch(self, code: str) -> None:
-        """If the violation ``code`` shows that a backend does not enforce a JSON format, remember this fact."""
+        """Remember that the backend does not enforce JSON formats, if the violation ``code`` shows this."""
         plan = self.plan
         if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
             return

@@ -134,7 +134,7 @@ def reporting() -> Iterator[None]:
 
 
 class Clearance:
-    """The last addon. Clears the flows that all other addons have handled."""
+    """The last addon, which records that all other addons have handled a flow."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

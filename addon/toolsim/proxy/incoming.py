@@ -39,7 +39,7 @@ _KEEP = "keep_host_header"
 
 
 def with_names(settings: Settings, listen_hosts: Collection[str]) -> Settings:
-    """Return settings that include the listener's names."""
+    """Return the settings with the listener's names added."""
     return replace(settings, names=own_names(socket.gethostname(), listen_hosts, settings.origins))
 
 
@@ -82,7 +82,7 @@ class IncomingReader:
             self._tunnels[flow.client_conn] = user
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Set the SNI of a connection to the backend to the backend's own name."""
+        """Use the backend's own name as the SNI of a connection to the backend."""
         mode, server = data.client.proxy_mode, data.server
         if isinstance(mode, ReverseMode) and self._replaces and server.address == mode.address:
             server.sni = server.sni or mode.address[0]

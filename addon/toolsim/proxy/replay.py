@@ -24,7 +24,7 @@ from toolsim.proxy.reporting import summary
 class ReplayedRequest:
     """The state that a replayed flow retains from its first run.
 
-    ``words`` is the rewritten body if the operator edited it, or None.
+    ``words`` is the rewritten body with the operator's edits, or None if the body was not edited.
     """
 
     def __init__(self, flow: HTTPFlow) -> None:

@@ -230,7 +230,7 @@ class ResponseStore:
         self.evicted += self.size.evicted
 
     def _used(self) -> Store:
-        """Return the current store. Raises StoreError if the store was disabled since the last ``await``."""
+        """Return the current store. Raises StoreError if the store has been disabled in the meantime."""
         if self._store is None:
             raise StoreError("the store has been disabled")
         return self._store

@@ -36,7 +36,7 @@ class RoundFlow:
         return replace(job, is_round=True)
 
     def on_plan(self, plan: Plan) -> Plan:
-        """Return the round's plan. It includes the allowed retries, and the partial call that the round continues."""
+        """Return ``plan`` with the round's allowed retries, and with the partial call that the round continues."""
         may_invent = plan.may_invent and SECOND_OPINION in self.retries_allowed
         return replace(
             plan,

@@ -291,7 +291,7 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
 
 
 class RoundSource:
-    """Creates the flows of rounds from a client's request after routing, and from its decoded and parsed body."""
+    """Creates the flows of rounds from a client's routed request and from the request's decoded and parsed body."""
 
     def __init__(
         self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None

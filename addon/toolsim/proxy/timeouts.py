@@ -58,7 +58,7 @@ class Timeouts:
 
     @property
     def first_byte(self) -> float | None:
-        """The time, in seconds, until a stream's client received the first byte of its answer, or None until then."""
+        """The time, in seconds, from the start of the exchange to the first byte of a stream. None before that byte."""
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:

@@ -60,7 +60,7 @@ class ClientUpgrade:
     proxy_user: User | None = None
 
     def post(self, body: bytes) -> HTTPFlow:
-        """Return the flow of an API request that arrived on this connection."""
+        """Return a flow for an API request that arrived on this connection with this body."""
         request: Request = self.sent.copy()
         for name in list(request.headers):
             if name.lower() in _DROPPED or name.lower().startswith(_PREFIX):
@@ -139,7 +139,7 @@ class Sockets:
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None
     ) -> Refusal | None:
-        """Send an upgrade to the local server, and return None. If the upgrade is refused, return the reason.
+        """Send an upgrade to the local server, or return the reason for refusing it.
 
         ``sent`` is the request as received, ``owner`` is the owner of its key, and ``proxy_user`` is the user whose key
         the client sent to the forward proxy. ``max_bytes`` limits the size of each request on the connection.

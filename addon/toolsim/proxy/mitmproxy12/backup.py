@@ -100,7 +100,7 @@ _KEYS = {"request", "response", "comment", "marked", "metadata", "error", "inter
 
 
 def problem() -> str:
-    """Return how the installed mitmproxy deviates from the module's rules 1 to 3, or "" if it follows them."""
+    """Return an error message if mitmproxy deviates from points 1 to 3 of the module docstring, otherwise ""."""
     flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
     flow.request = Request.make("GET", "http://before/")
     try:

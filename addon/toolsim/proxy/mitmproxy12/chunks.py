@@ -63,7 +63,7 @@ def whole_chunks(raw: bytes) -> bytes | None:
 
 
 def _read(raw: bytes, *, follows_chunk: bool = False) -> tuple[list[bytes], int]:
-    """Return the data of the plain chunks at the start of ``raw``, and the position where the last chunk's data ends.
+    """Return the data of the chunks at the start of ``raw``, and the position where the last chunk's data ends.
 
     If ``follows_chunk`` is true, ``raw`` starts with the line break that ends the previous chunk.
     """

@@ -51,7 +51,7 @@ LARGE_BYTES = 4096
 """Number of bytes after which a flow waits for its turn before it reads more."""
 
 CHECK_SECONDS = 1.0
-"""Seconds between two checks of whether an exception in toolsim has ended the task of a connection."""
+"""Interval, in seconds, for checking whether an exception in toolsim has ended a connection's task."""
 
 LEAVE_SECONDS = 1.0
 """Maximum time, in seconds, to wait for an aborted flow to end before it is canceled."""
@@ -61,7 +61,7 @@ Answered = Callable[[Response | bytes | None], None]
 
 
 def own_flow(client: Client, request: Request) -> HTTPFlow:
-    """Return a flow for an internal request on behalf of ``client``. It is marked as a replay until the first hook."""
+    """Return a flow for an internal request on behalf of ``client``, marked as a replay until the first hook."""
     own = Client(
         peername=client.peername,
         sockname=client.sockname,

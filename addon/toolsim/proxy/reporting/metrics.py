@@ -239,7 +239,7 @@ class Metrics:
     def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
         """Return all metrics in the text format.
 
-        ``in_flight`` is the number of open exchanges, and ``more`` contains additional families.
+        ``in_flight`` is the number of exchanges in progress, and ``more`` contains additional metrics.
         """
         names = (
             "exchanges_in_progress",

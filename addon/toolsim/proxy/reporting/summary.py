@@ -27,7 +27,7 @@ from toolsim.proxy.legacy import RENAMED_HEADERS
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
 NO_TOOLS = "no tools"
-"""The phrase for a turn without calls whose request offered no tools."""
+"""The phrase for a turn whose request offered no tools and whose answer contains no calls."""
 
 MARKERS = (":heavy_multiplication_x:", ":warning:")
 """Names of mitmproxy's markers for turns that failed for the client, and for turns that need attention.
@@ -93,7 +93,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
 
 
 def _counted(tally: Tally, kinds: Sequence[str]) -> str:
-    """Return a phrase such as "2 calls: get_time, get_weather", in which 2 is the number of entries in the tally."""
+    """Return a phrase such as "2 calls: get_time, get_weather", based on the number of entries in the tally."""
     count = len(tally.entries)
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
