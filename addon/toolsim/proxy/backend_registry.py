@@ -113,7 +113,7 @@ class Backend:
         return self.engine is not None and not self.is_stale
 
     def may_be_asked(self, now: float) -> bool:
-        """Return whether to probe the server now, and if so, record the time.
+        """Return whether to probe the server now. If so, record ``now`` as the time of the probe.
 
         Each probe lengthens the interval before the next probe.
         """

@@ -2,7 +2,7 @@
 
 1. A round keeps the route of its client's request.
 2. A request that has already passed through this proxy is rejected.
-3. The module ``route`` decides based on the headers how to handle the request. This module changes the flow
+3. The module ``route`` decides how to handle the request, based on its headers. This module changes the flow
    accordingly.
 4. A request that toolsim handles is assigned an exchange with the features that it needs. If the route depends on the
    model, the exchange is opened first, and the flow is changed once its body has arrived (``Exchange.choose``).

@@ -1,9 +1,10 @@
 """Replaces an answer that consists only of an undeclared call, so that the client receives plain text instead.
 
 An additional round requests the text from the model; the original answer counts as the first round. The runner
-(``rounds/``) decides whether another round is allowed, and merges the output of both rounds. It is not involved before
-the original answer has arrived, so ordinary answers are not slowed down. The client receives the text as it arrives, in
-the stream that has already started. If the model writes no text, the client receives the original answer.
+(``rounds/``) decides whether another round is allowed, and merges the output of both rounds. The runner is not
+involved before the original answer has arrived, so ordinary answers are not slowed down. The client receives the text
+as it arrives, in the stream that has already started. If the model writes no text, the client receives the original
+answer.
 
 The additional round ends when the client's exchange does, for example because the client disconnects. While the client
 does not read, the proxy does not read from the model either.

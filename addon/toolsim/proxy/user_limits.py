@@ -18,10 +18,9 @@ _SECONDS = 60
 
 
 class UserTurn:
-    """A user's turn.
+    """A user's turn, which counts toward the user's limits until it ends.
 
-    It counts toward the user's limits until its exchange calls ``leave`` or, after ``take_longer``, until ``end`` is
-    called.
+    The turn ends when its exchange calls ``leave`` or, if ``take_longer`` was called, when ``end`` is called.
     """
 
     def __init__(self, turns: _Turns) -> None:

@@ -177,7 +177,10 @@ class WorkQueue:
         self._huge = Worker("huge")
 
     def submit[R: JobResult](self, job: Job[R], then: Callable[[R], Awaitable[None] | None]) -> Awaitable[None] | None:
-        """Run a job and pass its result to ``then``. For a heavy job, return an awaitable that does both."""
+        """Run a job and pass its result to ``then``.
+
+        Return an awaitable that does both if the job is heavy, otherwise the result of ``then``.
+        """
         if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
         return then(_reported(job, run(job)))

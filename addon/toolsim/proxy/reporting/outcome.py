@@ -1,4 +1,4 @@
-"""Reports a finished exchange with a log line, metrics, and its flow's comment, mark and report."""
+"""Reports a finished exchange in the log, in the metrics, and in its flow (comment, mark and report)."""
 
 from __future__ import annotations
 
