@@ -19,8 +19,8 @@ messages (``files``), and enforcement of the answer format (``format``).
 """
 
 FIND_TOOLS = "find_tools"
-"""Name of toolsim's own tool with which the model looks up other tools. Also the reason code for the round that follows
-a lookup.
+"""Name of the tool that toolsim provides for looking up other tools. Also the reason code for the round that follows a
+lookup.
 """
 GUESSED_CALL = "GUESSED_CALL"
 """Reason code for the round that follows an invalid call to a tool that the model has seen only by name. The call is
@@ -143,7 +143,7 @@ class Plan:
     the lookup tool.
     """
     finder: str = ""
-    """Name of the lookup tool, with which the model finds tools that the manifest shows only by name."""
+    """Name of the tool that the model uses to look up tools shown only by name; "" if there is no such tool."""
     any_strict: bool = False
     """Whether any declared tool is strict, including tools that are not offered."""
     tool_choice: ToolChoice = ToolChoice()
@@ -166,8 +166,8 @@ class Plan:
     is_verbatim: bool = False
     """Whether the request and the answer are forwarded unchanged, unless the answer violates ``answer_format``."""
     constraint: Mapping[str, Any] | None = None
-    """The format, in the flat shape of ``text.format``, with which the backend enforces valid calls. None if calls are
-    only requested in the prompt.
+    """The answer format that makes the backend enforce valid calls, in the flat shape of ``text.format``. None if calls
+    are only requested in the prompt.
     """
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Additional fields for the body of the request to the backend."""

@@ -37,9 +37,9 @@ class Profile:
     fields: tuple[tuple[str, Any], ...] = ()
     """Names and values of fields of ``Policy``."""
     engine: str = ""
-    """The inference server with which the profile was measured; "" if unknown."""
+    """The inference server used to measure the profile; "" if unknown."""
     toolsim: str = ""
-    """The version of toolsim with which the profile was measured; "" if unknown."""
+    """The version of toolsim used to measure the profile; "" if unknown."""
 
     def specificity(self, model: str) -> int:
         """Return the number of literal characters in the pattern that best matches a model, or -1 if no pattern
@@ -76,7 +76,7 @@ def _models_in(body: bytes) -> set[str]:
 def option(default: str | int | bool, help: str, *, minimum: int = 0) -> Any:
     """Return a field of ``Policy`` that is also an option of the same name.
 
-    The option's choices are those of the field's ``Literal`` type. ``minimum`` is the minimum value of a number.
+    The field's ``Literal`` type determines the choices of the option. ``minimum`` is the minimum value of a number.
     """
     return field(default=default, metadata={"help": help, "minimum": minimum})
 

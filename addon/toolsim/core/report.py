@@ -163,7 +163,7 @@ class Report:
     dropped_calls: list[str] = field(default_factory=list)
     """Entries for calls that the client does not receive: calls beyond the client's or the operator's limit, refused
     structured calls, and calls that the model itself rejected (``rounds/opinion.py``). Calls that the model rejected do
-    not make the answer truncated.
+    not count for ``truncated``.
     """
     tool_call_ids: list[str] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)

@@ -22,9 +22,7 @@ from toolsim.core.fair_lock import FairLock
 STEPS = 8
 """The number of iterations of the event loop between two turns."""
 ALONE_SECONDS = 600.0
-"""Time, in seconds, without a request from another owner after which an owner counts as alone. Few answers take
-longer.
-"""
+"""An owner counts as alone if no other owner has sent a request for this number of seconds. Few answers take longer."""
 
 
 class Turns:

@@ -66,7 +66,7 @@ def shown_window(document: Mapping[str, Any]) -> int | None:
 
 
 def with_window(model: Mapping[str, Any], window: int | None) -> dict[str, Any]:
-    """Return a model list's entry with the context window added under each missing name in ``WINDOW_FIELDS``."""
+    """Return an entry of a model list, with the context window added as each of the ``WINDOW_FIELDS`` that it lacks."""
     number = listed_window(model) or window
     return {**dict.fromkeys(WINDOW_FIELDS, number), **model} if number else dict(model)
 

@@ -54,7 +54,7 @@ _DEMANDS = ("tools", "response_format", "text")
 
 
 def estimated_tokens(body: Mapping[str, Any]) -> int:
-    """Estimate the number of tokens in a request to a backend of any API. Images and files count as 0."""
+    """Estimate the number of tokens in a request in the format of any API. Images and files count as 0."""
     texts = [text for key in _CONVERSATION for text in _texts(body.get(key))]
     texts += [dump(body[key]) for key in _DEMANDS if body.get(key)]
     messages = sum(len(value) for key in _CONVERSATION if isinstance(value := body.get(key), list))

@@ -25,7 +25,7 @@ LOOP_ENDED = "LOOP_ENDED"
 """The code of the warning that toolsim has ended the turn because the model repeated a call too often."""
 
 _MAX_SHOWN = 200
-"""Maximum number of characters of the arguments that the answer shows."""
+"""Maximum length of a call's arguments in the answer that ends a loop, in characters."""
 _MAX_SEARCHED = 65_536
 """Maximum number of characters of a message that are searched for the user's own text."""
 

@@ -36,7 +36,7 @@ class _Prompt(NamedTuple):
     """A point in a conversation where a prompt ended."""
 
     last: int
-    """The index of the last user message or output. If there is neither, it is the index of the first declaration."""
+    """The index of the prompt's last user message or tool output, or of its first declaration if it has neither."""
     end: int
     """The index after the prompt's last item."""
 
@@ -92,7 +92,7 @@ class _SuffixLines:
         self._plan = plan
         self._loops = LoopCounter() if plan.policy.loop_limit else None
         self._known = {tool.name: tool for tool in plan.visible_tools}
-        self._named: dict[str, Tool] = {}  # Tools listed only by name, until their entries are shown.
+        self._named: dict[str, Tool] = {}  # Tools that have been shown only by name so far.
         if plan.name_only_tools:
             shown = tools_shown(plan.visible_tools, plan.policy.transforms)
             self._named = {tool.name: tool for tool in shown if tool.name in plan.name_only_tools}

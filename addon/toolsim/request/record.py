@@ -32,8 +32,8 @@ _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 OUTPUT = "function_call_output"
 ERROR = "function_call_error"
-# Maximum length of a label. A longer label is shortened, because it only repeats earlier text: strings in its JSON are
-# cut to 60 characters.
+# Maximum length of a label's arguments, in characters. Longer arguments can be shortened, because they only repeat
+# earlier text.
 _MAX_LABEL = 240
 _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
 # Invisible characters: spaces of any width, and characters without a glyph.
@@ -62,8 +62,8 @@ _FORMS = (range(0x2100, 0x2150), range(0x24B6, 0x24EA), range(0xFF01, 0xFF5F), r
 
 
 def _alike() -> Mapping[str, str]:
-    """Return a pattern for each character of ``[function_call``, with which every record begins. The patterns also
-    match characters that look alike.
+    """Return a pattern for each character of ``[function_call``, the beginning of every record. The patterns also match
+    characters that look alike.
     """
     forms: dict[str, str] = dict(_ALIKE)
     for number in chain.from_iterable(_FORMS):
@@ -107,12 +107,12 @@ def output_record(label: str, output: str) -> str:
 
 
 def id_label(call_id: str) -> str:
-    """Return the label that identifies the call of an output by its ID."""
+    """Return the label that identifies an output's call by ID."""
     return f"call_id={_word(call_id)}"
 
 
 def call_label(call: Call) -> str:
-    """Return the label that identifies the call of an output by its name and arguments."""
+    """Return the label that identifies an output's call by name and arguments."""
     return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
 
 

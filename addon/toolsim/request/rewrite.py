@@ -247,7 +247,7 @@ def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
     """Return a request whose answer only toolsim stores, under toolsim's own ID.
 
-    Raises BadRequest if the request refers to stored data in an invalid format, or asks for a background answer.
+    Raises BadRequest if the request refers to stored data in an invalid format, or requires a background answer.
     """
     if request.stored_history is not None:
         raise BadRequest("A reference to stored data has an invalid format.", "input")
@@ -431,7 +431,7 @@ def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_tools_size(plan: Plan) -> None:
-    """Raise BadRequest if the tools are too large, because a Response repeats them three times."""
+    """Raise BadRequest if the tools are too large, because a streamed Response contains them three times."""
     carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
     size = len(dump([carried, plan.form.echo]))
     if size > _MAX_TOOLS_BYTES:
@@ -460,8 +460,8 @@ def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -
     """Return the tools to list in the manifest, as first declared (``first_tools``).
 
     The manifest is kept even if no tool may be called now, as long as the conversation contains a call or the request
-    asks for a summary. The model has already read the manifest, and removing it would make the server process the
-    entire prompt again.
+    is for a summary. The model has already read the manifest, and removing it would make the server process the entire
+    prompt again.
     """
     is_written = offered or policy.tool_use_mode == "withheld"
     if not is_written and (policy.tool_use_mode == "disabled" or not (request.form.compacts or _called(request))):

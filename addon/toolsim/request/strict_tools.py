@@ -12,8 +12,8 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.tools import schema_param
 
 _MAX_ATOMS = 25_000
-"""Maximum total size, in atoms, of the patterns in a request's strict tools. Compiling patterns of this size takes up
-to 50 ms.
+"""Maximum total size of the regular expressions in the schemas of a request's strict tools, in atoms. Compiling
+expressions of this size takes up to 50 ms.
 """
 
 

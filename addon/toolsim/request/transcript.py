@@ -120,7 +120,7 @@ def is_longer(text: str, size: int) -> bool:
 
 
 def _has_brackets(message: Message) -> bool:
-    """Return whether a message contains a bracket, with which every record begins."""
+    """Return whether a message contains a bracket. Every record begins with one."""
     return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 
@@ -157,7 +157,7 @@ class Draft:
     """A transcript under construction."""
 
     done: list[Message | HostedItem] = field(default_factory=list)
-    """Finished messages."""
+    """Finished messages, and the hosted items between them."""
     role: Role | None = None
     """The role of the open message, or None if there is none."""
     name: str | None = None

@@ -72,7 +72,7 @@ class CallForm:
     value: tuple[str, str] = ("", "")
     """The delimiters of a value, such as ``<parameter=`` and ``</parameter>``. Markers between them are data."""
     whole: str = ""
-    """The text with which a body must end if it lacks its closing marker, or "" if it can end with any text."""
+    """The text that must end a body without a closing marker, or "" if any text can end it."""
     is_json: bool = False
     """Whether JSON follows ``begins``. If so, markers in strings are data."""
     behind_tag: bool = False

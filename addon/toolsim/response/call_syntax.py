@@ -191,7 +191,7 @@ Items = tuple[tuple[str | None, Json], ...]
 """The values of one call, each with its keyword, or with None if it has no keyword."""
 
 _MAX_LENGTH = 100_000
-"""Maximum number of characters passed to Python's parser, which needs many times as much memory."""
+"""Maximum number of characters passed to Python's parser, which needs a lot of memory per character."""
 
 _MAX_DEPTH = 64
 _MAX_CALLS = 64

@@ -85,9 +85,7 @@ class LastCalls:
         return len(self._held)
 
     def take(self, segments: Iterable[Segment | BrokenCall]) -> list[str]:
-        """Read segments of the reasoning. Return the text that is not at the end of the reasoning, and therefore
-        contains no calls.
-        """
+        """Read segments of the reasoning, hold back the blocks at its end, and return all other text."""
         out: list[str] = []
         for segment in segments:
             if (isinstance(segment, Block) and (self._takes_bare or not segment.is_bare)) or (
@@ -201,7 +199,7 @@ class CallsInReasoning:
     """Moves the calls at the end of one choice's reasoning into the choice's text, where the answer's parser finds
     them.
 
-    ``is_over``: whether no more events will be changed, so that they need not be passed to ``take``. ``has_found``:
+    ``is_over``: true once no further event would be changed. ``take`` must not be called afterwards. ``has_found``:
     whether calls have been moved.
     """
 
@@ -213,7 +211,7 @@ class CallsInReasoning:
         self.has_found = False
 
     def take(self, event: BackendEvent) -> list[BackendEvent]:
-        """Process one event. This method must not be called once ``is_over`` is true."""
+        """Process one event. Do not call this method once ``is_over`` is true."""
         match event:
             case ReasoningDelta():
                 self._like = event

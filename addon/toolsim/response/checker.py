@@ -2,11 +2,11 @@
 
 While a schema check runs, all other exchanges wait. Each check has a time limit (``toolsim.schema``), but an answer can
 contain any number of calls. All checks of an answer, and the compilation of the schemas, therefore share one time
-budget. Interruptions such as garbage collection are not counted (``toolsim.schema.validator``). The budget refills at a
-quarter of the elapsed time. An answer at the normal speed of a model never exhausts it, and an answer that is designed
-to waste time leaves most of the time to other exchanges. When the budget is exhausted, a check is not completed, and
-the client receives the call with a warning. The checks of strict tools can exceed the budget, because the client was
-promised arguments that conform to the schema. The additional time is enough for any sensible call.
+budget. Interruptions such as garbage collection are not counted (``toolsim.schema.validator``). The budget is refilled
+by a quarter of the elapsed time. An answer at the normal speed of a model never exhausts it, and an answer that is
+designed to waste time leaves most of the time to other exchanges. When the budget is exhausted, a check is not
+completed, and the client receives the call with a warning. The checks of strict tools can exceed the budget, because
+the client was promised arguments that conform to the schema. The additional time is enough for any sensible call.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ not delay other exchanges.
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Additional time for the checks of strict tools when the budget is exhausted, in seconds. In the worst case, other
-exchanges wait for 40 ms without a break.
+"""Additional time for the checks of strict tools when the budget is exhausted, in seconds. In the worst case, the
+checks block all other exchanges for 40 ms.
 """
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
@@ -63,7 +63,7 @@ class SchemaChecker:
                     self._validators[tool.name] = compile_schema(tool.parameters)
                 except SchemaError:  # A strict tool with an unusable schema has already been refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # Compiling a schema counts as at most one step, because an interruption during this time cannot be
+                # At most one step is charged, because the measured time might include an interruption that cannot be
                 # detected.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
@@ -86,12 +86,14 @@ class SchemaChecker:
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
-        """Return whether arguments definitely match the tool's schema, or True if the tool has no usable schema."""
+        """Return whether arguments match the tool's schema. Returns True if the tool has no usable schema, and False if
+        the check does not finish in time.
+        """
         schema = self.schema(tool)
         return schema is None or self.conforms(schema, value)
 
     def conforms(self, schema: Validator, value: Any) -> bool:
-        """Return whether ``value`` definitely conforms to the given schema."""
+        """Return whether ``value`` conforms to ``schema``. Returns False if the check does not finish in time."""
         finding = self._examine(schema, value)
         return finding.settled and finding.mismatch is None
 

@@ -255,7 +255,7 @@ class Choice:
         return self._report.add_block(self._index, start, self._position)
 
     def _release_text(self) -> None:
-        """Emit text that the parser has held back because the answer might contain only text."""
+        """Emit text that the parser has held back in case the answer consists only of text."""
         if self._parser is not None:
             self._take(self._parser.release())
 
@@ -269,7 +269,7 @@ class Choice:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             self.drain(self._parser, reason)
-        # If a call was announced before its block was complete, it also ends as incomplete.
+        # A call that was announced before its block was complete ends as incomplete.
         self._end_block()
         self.sequencer.end_of_text()
 

@@ -54,7 +54,9 @@ from toolsim.response.verdict import JudgedCall
 from toolsim.wire.json_codec import load
 
 MAX_WAITING = 64
-"""Maximum number of calls that wait for the end of an announced call. Emitting a waiting call takes 0.05 ms."""
+"""Maximum number of calls that wait for the end of an announced call. They are emitted in one step, which takes 0.05 ms
+per call.
+"""
 
 
 _HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
@@ -419,7 +421,7 @@ class SeenCalls:
         self._seen: set[_Meaning] = set()
         # Calls found in text. Their arguments are parsed only if a structured call has to be compared with them.
         self._unparsed: list[_Meaning] = []
-        # The calls that have not been paired yet: structured calls (True), and calls found in text (False).
+        # Unpaired calls with the number of their occurrences: structured calls (True), and calls found in text (False).
         self._unpaired: dict[bool, Counter[_Meaning]] = {False: Counter(), True: Counter()}
 
     @property

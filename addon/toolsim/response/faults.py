@@ -244,7 +244,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         bare = partial_call.lstrip()
         # If the model starts over, the whitespace between the tag and the JSON may differ.
         tag = bare[: bare.find(">") + 1] if bare.startswith("<") else ""
-        self._head = tag or bare[:_MAX_REPEATED]  # The text begins like this if the model starts over.
+        self._head = tag or bare[:_MAX_REPEATED]  # The beginning of the text if the model starts over.
 
     @property
     def open_size(self) -> int:
@@ -267,9 +267,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that ``inner`` has held back. Called when output other than text arrives, because the
-        answer then does not consist only of text.
-        """
+        """Return the segments that ``inner`` has held back. Called when output other than text arrives."""
         return self._inner.release()
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:

@@ -54,12 +54,12 @@ class JsonAnswer:
         self._trusts = trusts
         self._texts: list[str] = []  # The text deltas since the last item that is not text.
         self._passed = 0  # Number of deltas in ``_texts`` that have been emitted.
-        self._is_exempt = False  # Whether the answer does not have to be JSON (rule 4).
+        self._is_exempt = False  # Whether the answer is exempt from the check (rule 4).
         self.starts: bool | None = None
         """Whether the text begins like JSON. None until its first visible character arrives."""
         self.is_over = False
         self.is_right = True
-        """Whether the text is the requested JSON without any change."""
+        """Whether the unchanged text is the requested JSON."""
         self.retry: Retry | None = None
         """The retry for an invalid answer, otherwise None. Its ``otherwise`` contains the error that the client
         receives if the model is not retried.

@@ -73,8 +73,8 @@ _MAX_HEADER = 2048
 """Number of characters at the beginning of an oversize block that are searched for the tool's name."""
 
 _MAX_SEARCHED = 1 << 30
-"""Maximum number of bytes that are searched for quotations per answer. Real answers never reach this limit. After the
-limit, each further call is treated as a quotation.
+"""Maximum number of bytes that are searched for quotations per answer. Real answers never reach this limit. Once the
+limit is reached, every further call is treated as a quotation.
 """
 
 _MAX_OFFERED = 500
@@ -457,7 +457,7 @@ class Judge:
 
 
 def _has_arguments(written: ParsedCall) -> bool:
-    """Return whether a call has arguments. Text without arguments may be only a name."""
+    """Return whether a call has arguments."""
     given = written.given
     return given is not None and (given.items != () if not isinstance(given, Json) else given.value not in (None, ""))
 

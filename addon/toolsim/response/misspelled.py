@@ -140,8 +140,8 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
     """Return a pattern for opening tags with a name, and a mapping from each spelling of the text before the name to
     the index in ``openers``.
 
-    If several ``openers`` have the same misspelling, it counts as the last of them, which opens a parameter. A call
-    contains more parameters than names.
+    If several ``openers`` have the same misspelling, it counts as the last of them, which opens a parameter, because a
+    call contains more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):

@@ -122,10 +122,9 @@ def split_repeated(text: str) -> list[Json]:
 
 
 def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
-    """Split the arguments of a call into the arguments of the several calls that they represent according to
-    ``schema``.
+    """Split arguments that represent several calls according to ``schema``.
 
-    Returns the code of the repair, and the objects with the arguments, or no objects if the text cannot be split.
+    Returns the code of the repair and the arguments of each call, or an empty list if the text cannot be split.
 
     If a key such as ``city2`` is not in the schema, but ``city`` is, the key counts as a repeated ``city``, unless the
     schema allows additional keys. Only keys in the schema that accept no list can have several values.

@@ -58,9 +58,7 @@ class Gap:
         return True
 
     def hold_mark(self, mark: str) -> None:
-        """Hold back the line of a code fence around a call. The line belongs to the call although it is not
-        whitespace.
-        """
+        """Hold back ``mark``, the opening line of a code fence or a surplus marker. It is dropped if a call follows."""
         self._pieces.append(mark)
         self._length += len(mark)
 
@@ -93,7 +91,7 @@ class OutputSequencer:
         self.state = self.state_before_text
         self.has_ended = False  # Whether further input is ignored.
         self.is_cut = False  # Whether the choice ended before the backend had sent everything.
-        self.reason: EndReason | None = None  # The reason for the end. None after a failure or a fault.
+        self.reason: EndReason | None = None  # The reason why the choice ended. None after a failure or a fault.
 
     def __repr__(self) -> str:
         return f"OutputSequencer({self.state.__name__})"
@@ -207,7 +205,7 @@ class OutputSequencer:
         self.end("tool_calls" if self._calls.made else "stop")
 
     def fail(self) -> None:
-        """End the choice because of a failure or a fault. For the client, this replaces the normal end."""
+        """End the choice because of a failure or a fault."""
         self.is_cut = True
         self.end(None)
 

@@ -490,10 +490,9 @@ def unescape(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that ``unescape`` converts back to ``text``.
+    """Return text that ``unescape`` converts back to ``text``, unless ``text`` looks like a CDATA section.
 
-    However, text that looks like a CDATA section is returned unchanged, and ``unescape`` would return only the content
-    of the section.
+    Such text is returned unchanged, so ``unescape`` returns only the content of the section.
     """
     return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
 

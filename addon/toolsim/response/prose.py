@@ -94,7 +94,7 @@ class ProseReader:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether no call can begin, and no code fence can end, before the next line."""
+        """Whether the position is in the middle of a line, where a call cannot begin and a code fence cannot end."""
         return self.state == self.state_line or (self.state == self.state_code and self._code.is_in_line)
 
     @property
@@ -178,7 +178,7 @@ class CodeFence:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether the fence cannot end before the next line."""
+        """Whether the position is in the middle of a line, where the fence cannot end."""
         return self._place == "line"
 
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:

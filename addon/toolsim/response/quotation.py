@@ -78,7 +78,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
         """Return the remaining segments at the end of the text. Do not call ``feed`` afterwards.
 
-        ``cut``: the text is known to be incomplete.
+        ``cut``: whether the text is known to be incomplete.
         """
         out = self._take(self._inner.finish(cut=cut))
         out += self._in_line(self._end_bare())
@@ -133,14 +133,12 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
                 self._bare = segment
 
     def _text_of(self, block: Block) -> str:
-        """Count a lost call, and return the text of a block that does not stand alone."""
+        """Return the text of a block that does not stand alone, and count the block as a lost call."""
         self._count_lost()
         return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedSegment]:
-        """Return the block that must stand alone, if any, and the text after the block. The block does stand alone, so
-        it counts as a call.
-        """
+        """Release the block in ``_bare``, if any, because it stands alone. Return the block and the text after it."""
         if self._bare is None:
             return []
         block, space = replace(self._bare, is_unread=False), text or self._space
@@ -160,7 +158,8 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
     def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedSegment]:
         """Process text after a held-back block. Return the segments that are no longer held back (rule 2).
 
-        ``is_all``: whether no other text directly follows. ``goes_on``: whether another block follows on the same line.
+        ``is_all``: whether a block or the end of the answer directly follows. ``goes_on``: whether another block
+        follows on the same line.
         """
         if not self._held:
             return []

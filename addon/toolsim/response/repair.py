@@ -245,7 +245,7 @@ def _repeated(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def common_spelling(name: str) -> str:
-    """Return a spelling of a name for comparisons: case is ignored, and ``.``, ``_``, ``:``, ``/`` and ``-`` are
-    equal.
+    """Return a name for comparisons: in lowercase, and with any run of ``.``, ``_``, ``:``, ``/`` and ``-`` as one
+    ``_``.
     """
     return _SEPARATORS.sub("_", name).casefold()

@@ -17,16 +17,16 @@ they arrive, so they are not handled here; options limit their number (``tool_bl
 from __future__ import annotations
 
 CUT = 3
-"""Minimum number of equal calls if a list was cut off. In a list that ends normally, so few equal calls can be
-intended.
+"""Minimum number of equal calls that count as a loop if the list was cut off. In a list that ends normally, this many
+equal calls can be intended.
 """
 
 ENDLESS = 32
-"""Minimum number of equal calls if a list was not cut off. No model intends to make the same call that often."""
+"""Minimum number of equal calls that count as a loop in any list. No model intends to make the same call that often."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The reason that the report states if an answer ends at an endlessly repeated call."""
+"""The reason in the report for ending an answer at an endlessly repeated call."""
 
 _BETWEEN = "[, \t\r\n"
 

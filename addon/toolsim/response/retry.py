@@ -37,7 +37,7 @@ SECOND_OPINION = "SECOND_OPINION"
 CALL_FAULTS = frozenset(
     {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
 )
-"""The codes of faults that are about a call, including a missing call."""
+"""The codes of faults in a call, including a missing call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Fault:
 
 
 def retry_error(fault: Fault) -> ApiError:
-    """Return the error with which a round ends before a retry."""
+    """Return the error that ends a round before a retry."""
     message = f"The model is retried ({fault.reason}): expected {fault.expected}."
     return ApiError(message, "invalid_request_error", "retried", status=422)
 
@@ -73,8 +73,6 @@ class Retry:
     words: str
     """The text that the model wrote before the ``fault``."""
     otherwise: tuple[ClientEvent, ...]
-    """The events for the client if there is no retry. The last event is the end of the answer, without token counts. If
-    an earlier round made a call, ``rounds/merge.py`` changes the reason for the end.
-    """
+    """The events for the client if there is no retry. The last event is the end of the answer, without token counts."""
     usage: Usage | None = None
     """The token counts of the answer, if known."""

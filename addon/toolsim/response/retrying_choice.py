@@ -46,7 +46,7 @@ class RetryingChoice(Choice):
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        # The kinds of faults that are retried. None are retried once the answer has failed.
+        # The kinds of faults that are retried. Empty once the answer has failed.
         self._asks = plan.retries_allowed
         self._words: list[str] = []
         self._length = 0
@@ -186,7 +186,7 @@ class RetryingChoice(Choice):
 
 def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop") -> Fault:
     expected = verdict.expected
-    # The model may have copied the placeholder from the manifest, which makes the JSON malformed.
+    # The model may have copied a placeholder such as <string> from the manifest, which makes the JSON malformed.
     if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
         expected += f"; {slot[1]} is a placeholder for a value"
     return Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)

@@ -124,7 +124,7 @@ class ResponseRewriter:
 
     @property
     def has_read_all(self) -> bool:
-        """Whether no more data from the backend is needed, because the answer is complete or waits for a retry."""
+        """Whether further data from the backend can be ignored, because the answer is complete or waits for a retry."""
         return self._is_abandoned or self._answer.is_done
 
     @property
@@ -140,8 +140,8 @@ class ResponseRewriter:
 
     @property
     def is_as_demanded(self) -> bool:
-        """Whether the answer is the requested JSON without any change, or JSON was not requested. The removal of
-        reasoning or of a code fence counts as a change.
+        """Whether the answer is the requested JSON, and nothing has been removed from it. True if JSON was not
+        requested.
         """
         return self._json is None or self._json.is_right
 
@@ -197,7 +197,7 @@ class ResponseRewriter:
         return self._written([KeepAlive()]) if self._plan.stream and not self.is_done else []
 
     def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed, for a reason other than the data from the backend."""
+        """End the answer with an error that the backend's data did not cause."""
         if self.waits is None:
             return [] if self.is_done else self._written(self._answer.fail(error))
         self._report.error = error.code or error.type

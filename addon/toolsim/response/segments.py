@@ -33,7 +33,7 @@ class Block:
     If so, the block counts as a call only if it stands alone.
     """
     is_unread: bool = False
-    """Whether the body does not begin like a call. If so, the block is a failed call if it is alone on its lines,
+    """Whether the body lacks the beginning of a call. Such a block is a failed call if it is alone on its lines,
     otherwise text.
     """
     codes: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Oversize:
-    """The beginning of a block that exceeded the limit, as the model wrote it, including the opening tag."""
+    """The beginning of a block that exceeds the size limit, including the opening tag, as the model wrote it."""
 
     raw: str
 
@@ -93,13 +93,13 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """The text of a complete answer that was held back because it may be a broken call, or may not match the requested
+    """The text of a complete answer that was held back because it might be a broken call or violate the requested
     format.
     """
 
     raw: str
     refused: Rejected | Violation | None
-    """The verdict on the broken call or on the mismatch, or None if the answer is ordinary text."""
+    """The verdict if the text is a broken call or violates the requested format; None if it is ordinary text."""
 
 
 class BlockState(Protocol):
@@ -123,8 +123,8 @@ class Parser(BlockState, Protocol):
         """Read the next chunk of text, and return the segments that are now complete."""
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back because the answer might contain only text. Called when anything
-        other than text arrives.
+        """Return the segments that were held back in case the answer consists only of text. Called when anything other
+        than text arrives.
         """
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
@@ -155,7 +155,7 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back because the answer might contain only text: by default, none."""
+        """Return the segments that were held back in case the answer consists only of text. By default, there are none."""
         return []
 
 
@@ -172,16 +172,16 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back because the answer might contain only text. Called when anything
-        other than text arrives.
+        """Return the segments that were held back in case the answer consists only of text. Called when anything other
+        than text arrives.
         """
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
         return [*held, *self._inner.release()]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether to hold back ``text``. None means that ``text`` is returned immediately, but later text may
-        still be held back.
+        """Return True to hold back ``text``, None to release only ``text``, or False to release this and all later
+        text.
         """
         raise NotImplementedError
 

@@ -194,7 +194,7 @@ class Sentinel:
         self._was_cut = False  # Whether the text was cut off.
         self._is_idle = False  # Whether no block is open, and at most one character is held back.
         self._is_plain = False  # Whether a chunk without "<", "[" and "]" is certainly prose.
-        self._ignores_values = False  # Whether the values of a body are no longer recognized (rule 5).
+        self._ignores_values = False  # Whether the body is read without recognizing values (rule 5).
         self._lost = LostCalls(count_lost)
         # Returns whether a chunk is only content of the body (see ``_enter``).
         self._content: Callable[[str], bool] | None = None
@@ -659,9 +659,7 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the tag ``other`` can directly follow the opening tag. Without ``drops_surplus``, this is
-        possible only for a different opening tag of the same family.
-        """
+        """Return whether the opening tag ``other`` can directly follow the opening tag of the current block."""
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:
@@ -773,7 +771,7 @@ class LostCalls:
         self.count = count
         self._closing = ""  # The closing tag that is searched for, or "" if no search is in progress.
         self._tail = ""  # The last characters of the searched text, which may begin the closing tag.
-        self._left = 0  # Number of characters that still have to be searched.
+        self._left = 0  # Number of characters left to search.
 
     @property
     def is_searching(self) -> bool:

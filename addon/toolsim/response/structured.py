@@ -37,7 +37,7 @@ from toolsim.wire.local_tools import CALLS, is_local
 from toolsim.wire.tools import model_name
 
 _COMPUTER = ("computer", "computer_use", "computer_use_preview")
-"""The types with which clients declare a computer. Only a backend can provide a computer, so toolsim itself never
+"""The types that clients use to declare a computer. Only a backend can provide a computer, so toolsim itself never
 offers one.
 """
 
@@ -151,7 +151,7 @@ class StructuredCalls:
         be announced to the client.
         """
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
-        # A misspelled name is accepted only if the arguments match, and these have not arrived yet.
+        # A misspelled name is accepted only if the arguments match, but they have not arrived yet.
         if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
             return None
         return lookup.tool

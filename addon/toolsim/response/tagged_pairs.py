@@ -85,7 +85,7 @@ class _Values:
     explains the terms.
 
     ``opener``: matches an opener. ``mark``: matches half of an opener, or any other marker of the form. ``nested``:
-    matches an opener inside a value. Together with its closer, it is data. ``close``: matches a closer. ``last``:
+    matches an opener inside a value; this opener and its closer are data. ``close``: matches a closer. ``last``:
     matches text that can follow the last pair of a call. ``bounds``: matches text, other than an opener, that ends a
     value without a closer.
     """

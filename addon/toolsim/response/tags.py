@@ -64,8 +64,8 @@ class Tags:
     opening: re.Pattern[str]
     """A pattern for opening tags."""
     hint: re.Pattern[str]
-    """A pattern for the first two characters of opening tags. It is used to skip most ``<`` in prose, and also matches
-    a first character at the end of the text.
+    """A pattern for the first two characters of opening tags, or only the first one at the end of the text. It is used
+    to skip most ``<`` in prose.
     """
     beginnings: frozenset[str]
     """All incomplete beginnings of opening tags, such as ``<tool_c``."""
@@ -158,7 +158,7 @@ class OpenValue:
     def __init__(self, row: CallForm | None = None) -> None:
         self._row = row
         self._end = ""
-        self._outer = ""  # In a CDATA section, the marker that ends the surrounding value.
+        self._outer = ""  # The marker that ends the value around an open CDATA section, otherwise "".
         self._blocks = 0
         self._is_closed = False
         self.marks = self._new_marks()
@@ -222,8 +222,8 @@ _FIRST = re.compile(r"[<\[\]◁]")
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:
-    """Return the start of the longest part at the end of ``text`` that is one of the ``beginnings``, or the length of
-    ``text`` if there is none.
+    """Return the start of the longest suffix of ``text`` that is one of the ``beginnings``, or the length of ``text``
+    if there is none.
     """
     start = max(start, len(text) - MAX_OPENING)
     for found in first.finditer(text, start):

@@ -87,7 +87,7 @@ class Toolbox:
         return self._tools[name]
 
     def written(self, name: str | None) -> Lookup:
-        """Look up a name that the model wrote in its text. None means that the name could not be read."""
+        """Look up a name that the model wrote in its text. ``name`` is None if it could not be read."""
         if name is None:
             return Lookup()
         if name in self._tools:
@@ -146,7 +146,7 @@ def _spellings(tool: Tool) -> tuple[str, ...]:
 
 
 def _endings(name: str) -> Iterator[str]:
-    """Yield the names that ``_spellings`` might return for the tool that the model knows as ``name``."""
+    """Yield the spellings of a tool's name (see ``_spellings``) for each namespace that ``name`` might begin with."""
     yield name
     head, separator, rest = name.partition("__")
     while separator:

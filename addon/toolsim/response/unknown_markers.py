@@ -31,7 +31,7 @@ TURN_ENDS = (
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
     *("<｜end▁of▁sentence｜>", "<|role_end|>", "[e~["),
 )
-"""Tokens with which models end a turn. If such a token follows a call, the client does not receive the token."""
+"""Tokens that models write at the end of a turn. The client does not receive a token that follows a call."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
 """Tokens after which the turn cannot contain another call. ``<|end|>`` is excluded, because gpt-oss ends every message

@@ -113,27 +113,25 @@ class HeldUnits:
             self.size += len(text)
 
     def add_tail(self, text: str) -> None:
-        """Add whitespace at the end of the unit that is being read. The whitespace may turn out not to belong to the
-        unit.
-        """
+        """Add whitespace that may belong to the unit that is being read."""
         if text:
             self._tail.append(text)
             self.size += len(text)
 
     def join_tail(self) -> None:
-        """Count the whitespace at the end as part of the unit."""
+        """Treat the whitespace after the unit that is being read as part of the unit."""
         self._raw += self._tail
         self._tail = []
 
     def take_tail(self) -> str:
-        """Return the whitespace at the end of the unit, and clear it."""
+        """Remove and return the whitespace after the unit that is being read."""
         text = "".join(self._tail)
         self._tail = []
         self.size -= len(text)
         return text
 
     def take_open(self) -> str:
-        """Return the text of the unit that is being read, which is not a call after all, and clear the unit."""
+        """Remove and return the text of the unit that is being read, because it is not a call after all."""
         text = "".join([*self._raw, *self._tail])
         self._raw = []
         self._tail = []
@@ -160,9 +158,7 @@ class HeldUnits:
             self.size += len(text)
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Return the complete units of calls, and clear them. If ``count`` is true, they are returned as calls,
-        otherwise as one string.
-        """
+        """Remove and return the complete units: as calls if ``count`` is true, otherwise as one string."""
         run, self._run, self.are_closed = self._run, [], False
         text = "".join(segment.raw if isinstance(segment, Calls) else segment for segment in run)
         self.size -= len(text)
@@ -563,7 +559,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the ends of a form, a unit and a run of units
 
     def _end_unit(self) -> None:
-        """Complete the current unit, because all of it consists of calls."""
+        """Complete the current unit, which consists only of calls."""
         if self._statement is not None and self._statement.is_open:
             return
         self._held.close(ends=self._form.is_loop, is_closed=self._has_closing)

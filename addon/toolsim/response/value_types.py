@@ -214,8 +214,8 @@ class ElementTypes:
     def _text(self, text: str, schema: Validator | None) -> Json:
         """Convert the text of an element to a value that conforms to the schema.
 
-        If this is impossible, return the string or, if the schema does not allow strings, the JSON value, whose
-        mismatch is more specific.
+        If no value conforms, return the string or, if the schema does not allow strings, the JSON value, because it
+        results in a more specific error.
         """
         string, bare = _as_string(text), text.strip()
         if schema is None:

@@ -13,7 +13,7 @@ MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
-# A tool's output contains this call, so the model is only quoting it (``outputs``). Also the code of a warning.
+# The model is only quoting a call from a tool's output (``outputs``). Also the code of a warning.
 QUOTED_CALL = "QUOTED_CALL"
 # The code of the warning, and the reason for the retry, if an answer is not the requested JSON (``answer_format``).
 ANSWER_MISMATCH = "ANSWER_MISMATCH"
@@ -25,7 +25,7 @@ INVALID_ANSWER = "invalid_answer"
 # description of such a call as text.
 STRUCTURED_CALL = "STRUCTURED_CALL"
 CALL_AS_TEXT = "CALL_AS_TEXT"
-# The code of the repair of a misspelled tool name.
+# The code for the repair of a misspelled tool name.
 TOOL_NAME = "TOOL_NAME"
 
 
@@ -47,9 +47,9 @@ class Rejected:
     raw: str
     """The text for the client, or "" for a structured call."""
     reason: str
-    """The code of the reason why the text is not a call."""
+    """The reason for the rejection, as a code."""
     name: str | None = field(default=None, compare=False)
-    """The tool that the model meant, or None if unknown."""
+    """The name of the tool that the model meant, or None if unknown."""
     expected: str = field(default="", compare=False)
     """A description of the expected call, or ""."""
     is_unreadable: bool = field(default=False, compare=False)
