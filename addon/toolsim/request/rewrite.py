@@ -247,7 +247,7 @@ def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
     """Return a request whose answer only toolsim stores, under toolsim's own ID.
 
-    Raises BadRequest if the request refers to stored data in an invalid format, or requires a background answer.
+    Raises BadRequest if the request refers to stored data in an invalid format, or requests a background answer.
     """
     if request.stored_history is not None:
         raise BadRequest("A reference to stored data has an invalid format.", "input")

@@ -155,7 +155,7 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return the segments that were held back in case the answer consists only of text. By default, there are none."""
+        """Return the segments that were held back in case the answer consists only of text. By default, return []."""
         return []
 
 
