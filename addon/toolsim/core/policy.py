@@ -19,7 +19,7 @@ ApiName = Literal["responses", "chat", "messages"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The inference server behind a backend's address."""
 OutputMode = Literal["openai-json", "obsidian-xml"]
-"""The form in which the client receives calls."""
+"""The form of the calls that the client receives."""
 OUTPUT_MODES: Mapping[str, OutputMode] = {
     **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
     **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),

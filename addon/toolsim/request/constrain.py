@@ -138,7 +138,7 @@ def _arguments(tool: Tool) -> dict[str, Any]:
 def _closed(schema: Any) -> Any:
     """Return a schema in which objects allow only their named properties, unless the schema specifies otherwise.
 
-    Otherwise, weak models invent properties, because JSON Schema allows any property by default.
+    Weak models invent properties, and JSON Schema allows them by default.
     """
     if not isinstance(schema, dict):
         return schema

@@ -34,7 +34,7 @@ _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
 
 
 def listed_window(model: Mapping[str, Any]) -> int | None:
-    """Return the context window in an entry of a list of models, or None if the entry has none."""
+    """Return the context window in an entry of a model list, or None if the entry has none."""
     return next((number for field in _LISTED if (number := _count(model.get(field)))), None)
 
 

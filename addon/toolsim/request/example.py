@@ -93,7 +93,7 @@ class _Builder:
 
 
 def referred(root: Mapping[str, Any] | None, reference: str) -> Any:
-    """Return the part of the schema ``root`` to which a local reference points, or None if there is no such part."""
+    """Return the part of the schema ``root`` that a local reference points to, or None if there is no such part."""
     found: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")

@@ -47,7 +47,7 @@ EXAMPLE = "Example: "
 _MAX_EXAMPLES = 2
 _MAX_EXAMPLES_CHECKED = 8
 _MAX_EXAMPLE = 2_000
-"""Maximum number of characters of the arguments in an example."""
+"""Maximum length of the arguments in an example, in characters."""
 
 _MAX_DEPTH = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -135,7 +135,7 @@ def _schema_entry(tool: Tool, tag: str) -> str:
 
 
 def _json_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as one line of JSON, in the format in which chat completions declares tools."""
+    """Write a tool as one line of JSON, in the format of chat completions."""
     description = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
     function: dict[str, Any] = {"name": tool.name}
     if description:

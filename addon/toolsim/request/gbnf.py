@@ -235,7 +235,7 @@ def _repeat(least: int, most: int | None) -> str:
 def _names(required: object) -> list[str]:
     """Return the names in a ``required`` list.
 
-    In old schemas, ``required`` is a boolean on the property itself. In that case, there are no names.
+    Returns no names if ``required`` is a boolean, as in old schemas.
     """
     return [name for name in array(required) if isinstance(name, str)]
 

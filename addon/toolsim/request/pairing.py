@@ -28,7 +28,7 @@ from toolsim.wire.ids import highest_number
 
 
 def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
-    """Yield ``items`` in the order in which they are shown, each output with its label, and other items with "".
+    """Yield the items in the order of the prompt: each output with its label, and each other item with "".
 
     ``by_id`` means that calls are shown with their IDs.
     """
@@ -49,7 +49,7 @@ def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item,
 
 
 def _owners(items: Sequence[Item]) -> dict[int, int]:
-    """Map the position of each output to the number of the call to which it belongs (rule 1)."""
+    """Map the position of each output to the number of its call (rule 1)."""
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)

@@ -350,7 +350,7 @@ def plan(
 
 
 def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs from which the model might quote a call. Outputs of ``find_tools`` are excluded."""
+    """Return the tool outputs to search for quoted calls. Outputs of ``find_tools`` are excluded."""
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]
@@ -489,7 +489,7 @@ def is_watched(request: ClientRequest) -> bool:
 
 
 def may_call_unprompted(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the request allows but does not require calls, and does not end with a tool output."""
+    """Return whether calls are optional, and the request does not end with a tool output."""
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 
 

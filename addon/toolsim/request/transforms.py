@@ -91,7 +91,7 @@ def tools_shown(tools: tuple[Tool, ...], transforms: Collection[str]) -> tuple[T
 
 
 def outputs_shown(items: list[Item], transforms: Collection[str]) -> list[Item]:
-    """Return a conversation in which tool outputs are as the model sees them after the transforms."""
+    """Return a conversation with the tool outputs as the model sees them after the transforms."""
     if COMPACT not in transforms:
         return items
     return [

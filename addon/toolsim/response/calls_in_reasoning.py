@@ -133,7 +133,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         self._thought: Parser | None = None  # The parser of the current reasoning, or None outside reasoning.
         self._end = ""  # The closing marker of the current reasoning.
         self._text = ""  # Text that may be the beginning of a marker, and is read again with the next chunk.
-        self._is_over = False  # Whether the answer has started, after which no reasoning is recognized.
+        self._is_over = False  # Whether the answer has started. From then on, reasoning is not recognized.
 
     @property
     def in_block(self) -> bool:

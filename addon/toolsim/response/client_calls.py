@@ -74,7 +74,7 @@ _NO_OUTPUTS = Outputs()
 
 
 class Preview:
-    """Reads a call's name and arguments from a block that is still open, so that they are streamed as they arrive.
+    """Reads a call's name and arguments from a block that is still open, so that they can be streamed as they arrive.
 
     It parses ``{"name": "…", "arguments": "…`` and ``{"name": "…", "arguments": {…``, with any spelling of these keys
     (``call_keys``), inside a wrapper object, or as the first call of a list. It silently gives up on any other text,
@@ -254,7 +254,7 @@ class ClientCalls:
 
     @property
     def has_block(self) -> bool:
-        """Whether a block is being read, or an announced call has not ended yet."""
+        """Whether a block is being read, or an announced call is still in progress."""
         return self.preview is not None or self._open is not None
 
     @property
@@ -312,7 +312,7 @@ class ClientCalls:
         return f"more than {self._limit} calls" if stops else ""
 
     def fragment(self, text: str) -> None:
-        """Process the next part of the body of a block that is being read (rule 2)."""
+        """Process the next part of a block's body while the block is being read (rule 2)."""
         if self.preview is None:
             self.preview = self._new_preview()
         self._read(self.preview, text, None)

@@ -75,7 +75,7 @@ _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON value, and the text from which it was parsed."""
+    """A JSON value and its source text."""
 
     source: str
     value: Any

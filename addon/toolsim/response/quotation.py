@@ -208,7 +208,7 @@ class _Line:
         return 0 if self._open == self._run else self._open
 
     def is_unchanged_by(self, text: str) -> bool:
-        """Return whether ``text`` does not affect the state of the line, and therefore need not be read."""
+        """Return whether ``text`` leaves the state of the line unchanged. If so, it need not be read."""
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:

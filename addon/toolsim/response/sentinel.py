@@ -206,8 +206,8 @@ class Sentinel:
         self._codes: tuple[str, ...] = ()  # The codes of repairs to the tags.
         self._is_foreign = False  # Whether the tags belong to a model family rather than to toolsim.
         self._pieces: list[str] = []  # The block's text from earlier chunks, including the opening tag.
-        self._start = 0  # Start of the part of the block that is in the current text, and not in ``_pieces``.
-        self._size = 0  # Number of bytes of the body in ``_pieces``.
+        self._start = 0  # Start of the open block in the current text. Earlier parts of the block are in ``_pieces``.
+        self._size = 0  # Size of the part of the body in ``_pieces``, in bytes.
         self._json: JsonBody  # The lexer for a JSON body.
         self._row: CallForm | None = None  # The call form of the body. None before the body, and in malformed JSON.
         self._value = OpenValue()  # Tracks whether a value is open in the body.

@@ -182,7 +182,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._prose = ProseReader()
         self._form = Form("json", judge.toolbox)
         self._mark = ""  # The backticks of the current code fence if the fence may contain calls, otherwise "".
-        self._markers = 0  # Number of markers of unknown model families at the start of the current unit.
+        self._markers = 0  # Number of unknown markers at the start of the current unit.
         self._is_closed = True  # Whether the current unit needs no closing marker, or already has one.
         self._has_closing = False  # Whether the current unit has a closing marker.
         self._statement: Statement | None = None  # The Python code around the calls in the current fence, or None.
@@ -417,8 +417,8 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
-        """Read the text after an untagged call. It may be another call, or determine whether the calls are alone on
-        their lines.
+        """Read the text after an untagged call. The text may be another call, or determine whether the calls are alone
+        on their lines.
         """
         if self._form.is_loop:
             self._end_unit()
