@@ -217,9 +217,8 @@ class Plan:
     def announces_early(self) -> bool:
         """Whether calls can be announced before they are complete.
 
-        A call cannot be announced early if the output depends on the complete call. This is the case if XML follows
-        each call, or if duplicate calls are removed. The same rule applies to non-streamed answers, so that the order
-        of their calls is the same as in streamed answers.
+        This is not possible if XML follows each call, or if duplicate calls are removed. The same rule applies to
+        non-streamed answers, so that the order of their calls is the same as in streamed answers.
         """
         policy = self.policy
         changes = policy.output_mode != "openai-json" or policy.tool_block_dedup

@@ -233,10 +233,7 @@ def _repeat(least: int, most: int | None) -> str:
 
 
 def _names(required: object) -> list[str]:
-    """Return the names in a ``required`` list.
-
-    Returns no names if ``required`` is a boolean, as in old schemas.
-    """
+    """Return the names in a ``required`` list, or [] if ``required`` is a boolean, as in old schemas."""
     return [name for name in array(required) if isinstance(name, str)]
 
 

@@ -61,7 +61,7 @@ per call.
 
 _HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
 _PLAIN_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Maximum length of the text before a call's arguments, in characters: the name and the keys. Names have at most 128
+# Maximum length of the text before a call's arguments (the name and the keys), in characters. Names have at most 128
 # characters, so a longer text does not belong to a call. The text is read again with each delta, so it must be short.
 _MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match

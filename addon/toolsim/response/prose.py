@@ -123,8 +123,8 @@ class ProseReader:
         return text, state == self.state_indent
 
     def resume(self, place: Place, mark: str = "") -> None:
-        """Resume reading at ``place``. ``mark``: the opening backticks of a code fence without calls, or "" outside a
-        fence.
+        """Resume reading at ``place``. ``mark``: the opening backticks of a code fence that has just been found to
+        contain no call, otherwise "".
         """
         self._mark = mark or self._mark
         if self._mark:
