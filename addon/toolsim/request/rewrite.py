@@ -79,7 +79,7 @@ class Rewritten:
     items: tuple[Item, ...] = ()
     """The conversation as the client sent it, for the log and web pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
-    """The JSON object of the client's request."""
+    """The body of the client's request, as a JSON object."""
     answer: bytes = b""
     """A complete answer in the backend's format, to be used instead of calling the model, or b""."""
     passes: bool = False

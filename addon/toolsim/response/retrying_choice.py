@@ -78,7 +78,7 @@ class RetryingChoice(Choice):
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
-        """Process an event that is neither text nor a call. Unless the event is reasoning, the answer is not empty."""
+        """Process an event that is neither text nor a call. Any event except reasoning makes the answer non-empty."""
         emitted = super().other(event)
         self._has_items |= not self.sequencer.has_ended and not isinstance(event, ReasoningDelta)
         return emitted
