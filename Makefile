@@ -26,7 +26,7 @@ MUTANTS ?= 25
 # Earlier names of targets, which keep working for one release.
 RENAMED := quick mutants attack flows clients learn
 
-.PHONY: help setup run web demo test compiled test-all test-unit test-lowest check test-clients test-clients-newest test-hostile faults fuzz soak coverage mutation bench replay \
+.PHONY: help setup run web demo test test-ci compiled test-all test-unit test-lowest check test-clients test-clients-newest test-hostile faults fuzz soak coverage mutation bench replay \
 	record-flows families releases docs eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
@@ -127,7 +127,12 @@ demo: $(VENV)/.addon  ## Demo: one turn of each kind with the scripted model, th
 # cores, time-dependent tests fail.
 BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## Run the tests (WORKERS=0 to run them sequentially)
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'not extended' $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'not extended and not ci' $(ARGS)
+
+# Collects only the files that contain such tests, which saves the workers most of the time for the collection.
+test-ci: setup  ## Run the other tests that CI runs: attacks, cuts, kills, malformed texts, and all documented commands
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'ci and not extended' $(ARGS) \
+		$$(grep -rl --include='test_*.py' --exclude-dir=node_modules 'mark\.ci\b' tests)
 
 # Compiles the test modules once. Without it, each worker of the first run would compile all of them.
 compiled: setup

@@ -428,6 +428,7 @@ def with_base_url(snippet: str, url: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("snippet", [snippet for snippet in blocks("python") if "toolsim" not in snippet])
 def test_python_snippets_run(snippet: str, scripted: str) -> None:
     """Each Python snippet for a client runs, with only the URL changed, and prints the model's answer.
@@ -440,6 +441,7 @@ def test_python_snippets_run(snippet: str, scripted: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("snippet", blocks("js"))
 def test_javascript_snippets_run(snippet: str, scripted: str, tmp_path: Path) -> None:
     """Each JavaScript snippet for a client runs, with only the URL changed, and prints the model's answer."""

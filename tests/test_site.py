@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.mitmdump import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 
 def test_site_builds_without_warnings(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from support.mitmdump import Mitmdump
 from support.ports import free_port
 from support.raw_backend import RawBackend
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 # Maximum delay in seconds above the neighbor's baseline; the goal on an idle machine is 0.05. On a busy machine, other
 # load can delay a client once, but an attack that blocks the proxy delays clients in every attempt.

@@ -17,7 +17,7 @@ from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, Behaviour
 from support.wire import DONE, chat_frame
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
 STREAM = b"".join([*map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])), chat_frame(finish="stop"), DONE])

@@ -15,7 +15,7 @@ from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, Behaviour
 from support.wire import DONE, chat_frame
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
 STRICT = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}

@@ -32,7 +32,7 @@ from support.text_backend import Exchange, TextBackend, Turn, says
 from support.tiny_model import write_tiny_model
 from test_readme import DOCS, PAGES, section
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
 ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the weather in Bonn?"}], "tools": [TOOL]}

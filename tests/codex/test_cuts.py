@@ -30,7 +30,7 @@ from toolsim.core.policy import ApiName
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
 WORDS = ["Hel", "lo ", CALL[:9], CALL[9:]]

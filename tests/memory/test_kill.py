@@ -19,7 +19,7 @@ from memory.conftest import connect
 from support.mitmdump import Mitmdump
 from support.text_backend import Exchange, TextBackend, Turn, says
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 KILLS = int(os.environ.get("TOOLSIM_KILLS", "6"))
 CLIENTS = 3

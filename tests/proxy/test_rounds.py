@@ -321,6 +321,7 @@ def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend)
         assert reply.headers["x-toolsim-strict-failures"] == "1"
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])

@@ -209,6 +209,7 @@ def test_background_answer_is_a_turn_until_it_ends(backend: RawBackend, tmp_path
         assert row["user"] == "alice"
 
 
+@pytest.mark.ci
 def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> None:
     """After many requests with wrong keys, the status is 429 instead of 401. The log stays short, and users with a
     valid key are still served.

@@ -280,6 +280,7 @@ def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None
     assert words(client.ask("x")) == "OK."
 
 
+@pytest.mark.ci
 def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> None:
     """A request that is too large fails. Binary data, or too much data, closes the connection, but no other
     connections.
@@ -314,6 +315,7 @@ def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> Non
         assert words(other.ask("x")) == "OK."
 
 
+@pytest.mark.ci
 def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) -> None:
     """The number of connections per API key is limited, regardless of the spelling of the Authorization header. Closed
     connections no longer count.
@@ -376,6 +378,7 @@ def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
         yield connection
 
 
+@pytest.mark.ci
 def test_fragments_and_invalid_frames(proxy: Mitmdump, backend: TextBackend) -> None:
     """A request that is split into fragments is reassembled. Incomplete or invalid frames and random bytes end the
     connection, but no other connections.
@@ -422,6 +425,7 @@ def test_client_disconnects_after_any_message(proxy: Mitmdump, backend: TextBack
         assert words(client.ask("x")) == "word " * 8
 
 
+@pytest.mark.ci
 def test_backend_dies_after_any_byte() -> None:
     """If the backend dies after any byte, the answer ends exactly once. Unless it was already complete, it ends with an
     error.

@@ -1,4 +1,6 @@
-"""Controls how much effort tests spend: `make test` tries fewer positions and cases than `make test-all`."""
+"""Controls how much effort tests spend: `make test` and `make test-ci` try fewer positions and cases than
+`make test-all`.
+"""
 
 from __future__ import annotations
 

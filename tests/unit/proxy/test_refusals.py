@@ -98,6 +98,7 @@ def test_log_lines_per_source_are_limited(caplog: pytest.LogCaptureFixture, monk
     assert counts(made)["wrong_key"] == 10_003
 
 
+@pytest.mark.ci
 def test_log_lines_of_all_sources_are_limited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_unpicklable_result_is_an_internal_error(one: Worker) -> None:
     assert one._process is process
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux bounds a process's memory")
 def test_empty_lists_exceed_the_memory_limit(one: Worker) -> None:

@@ -12,7 +12,7 @@ from support.mitmdump import ROOT
 from support.text_backend import Exchange, TextBackend, Turn, says
 from unit.recordings.test_pytest_plugin import pytest_in
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 AGENT = '''
 import asyncio

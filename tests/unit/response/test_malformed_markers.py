@@ -52,6 +52,7 @@ def test_documented_calls_are_read(form: Form) -> None:
         assert is_read(form)
 
 
+@pytest.mark.ci
 @each(("form", "change"), [(form.form, change) for form in FORMS for change in RECORDED[form.form]])
 def test_rates_do_not_fall(form: str, change: str) -> None:
     """For each call form and kind of change, the results are not worse than those recorded in
@@ -165,6 +166,7 @@ def test_outcomes_are_classified(text: str, expected: str) -> None:
     assert outcome(Malformed("", "", text, (FIRST,), ""), parse(text, TOOLS)) == expected
 
 
+@pytest.mark.ci
 def test_second_malformed_call_is_never_made_alone() -> None:
     """If two calls are malformed, the second one is not sent to the client unless the first one is."""
     for form in FORMS:

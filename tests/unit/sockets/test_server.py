@@ -165,6 +165,7 @@ async def test_unreadable_message_costs_more(server: SocketServer, monkeypatch: 
             assert round(before - handler._websocket._allowance._left) == units
 
 
+@pytest.mark.ci
 async def test_client_that_reads_late_causes_no_deadlock(server: SocketServer) -> None:
     """A client that reads nothing until it has sent all its messages does not cause a deadlock. Its connection is
     closed because it sends too many messages.

@@ -477,6 +477,7 @@ asyncio.run(write(*sys.argv[1:]))
 """
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [MANY, 700])
 async def test_kill_9_loses_no_confirmed_write(large: int, tmp_path: Path) -> None:
