@@ -4,7 +4,7 @@
 Groups can be selected (ROWS="cpu delay"), and QUICK=1 takes only about two minutes. Two groups run only if they are
 selected by name: ``peers``, which installs other proxies, and ``several``, which needs HAProxy and Redis. Figures are
 medians. Ratios compare medians from one run in which the two versions alternate. The goals assume a quiet machine with
-two cores. Goals in ms or µs are scaled by the pace of this machine (``machine.py``).
+two cores. Goals in ms or µs are scaled by the speed of this machine (``machine.py``).
 """
 
 from __future__ import annotations

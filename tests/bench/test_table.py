@@ -1,4 +1,4 @@
-"""Tests for a row's verdict: times are scaled by the pace of the machine, but ratios are not."""
+"""Tests for a row's verdict: times are scaled by the speed of the machine, but ratios are not."""
 
 import pytest
 from bench.machine import pace

@@ -291,13 +291,13 @@ def _malformed() -> str:
         "",
         "The table shows totals over all forms, by kind of change. A call after an unreadable call never runs.",
         "",
-        "- *right, markup left*: the calls run, but a marker stays in the text.",
+        "- *marker left*: the calls run, but a marker stays in the text.",
         "- *one of two*: only the first of two calls runs, because the client receives this call before the second",
         "  call turns out to be unreadable.",
         "- *text*: all calls stay text.",
         "- *wrong*: toolsim finds different calls.",
         "",
-        "| change | texts | right | right, markup left | one of two | text | wrong |",
+        "| change | texts | right | marker left | one of two | text | wrong |",
         "|---|---|---|---|---|---|---|",
     ]
     for change in CHANGES:

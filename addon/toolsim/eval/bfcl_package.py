@@ -152,7 +152,7 @@ def read_prompted(text: str) -> list[Decoded]:
 
 def _refuse_unsafe(node: ast.AST) -> None:
     if isinstance(node, ast.Lambda):
-        raise Unreadable("a lambda is not a value")
+        raise Unreadable("an argument is a lambda, which cannot be evaluated")
     if not isinstance(node, ast.BinOp):
         return
     for part in ast.walk(node):

@@ -77,7 +77,7 @@ class Asking:
             started = monotonic()
             await asyncio.sleep(seconds)
             self.waited += monotonic() - started
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("the last attempt neither returned nor raised an exception")
 
     def _note(self, request: Request) -> dict[str, Any]:
         before = common_prefix(self._last, request.messages)

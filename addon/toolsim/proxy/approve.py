@@ -85,6 +85,6 @@ def _comment(questions: Sequence[ApprovalPrompt]) -> str:
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the IDs of these flows. For a round, return the ID of the client's flow to which the round belongs."""
+    """Return the IDs of the clients' flows. A flow that is a round belongs to the client's flow that it is part of."""
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

@@ -240,7 +240,7 @@ class Exchange:
     def enter(self, state: State) -> None:
         """Change the state. Raises RuntimeError if the transition is not allowed."""
         if state not in _NEXT.get(self.state, ()):
-            raise RuntimeError(f"an answer that is {self.state.value} cannot become {state.value}")
+            raise RuntimeError(f"invalid change of state: from {self.state.value!r} to {state.value!r}")
         self.state = state
 
     def settle(self, state: State) -> None:

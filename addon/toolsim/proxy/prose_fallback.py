@@ -51,7 +51,7 @@ class ProseFallbacks:
     rounds: Rounds
     bounds: RoundLimits
     policy: Callable[[HTTPFlow, Exchange], Policy]
-    """A function that returns a flow's policy before the profile of its model is applied."""
+    """A function that returns the policy of a flow, without the profile of its model."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
         """Start another round for an answer, for the reason in ``retry``. Return None if no other round is possible.

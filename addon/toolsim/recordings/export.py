@@ -116,7 +116,7 @@ def steps(turn: RecordedTurn) -> list[Step]:
                 add_call(item.call_id, item.name, item.arguments)
             case CallOutput():
                 if item.call_id not in ids:
-                    raise Unusable("a tool output has no call")
+                    raise Unusable("a tool output has no matching call")
                 call_id, name = ids[item.call_id]
                 found.append(Step("tool", _text(item.parts), call_id=call_id, name=name))
             case Thought() | Declaration():

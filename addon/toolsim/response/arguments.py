@@ -54,7 +54,7 @@ class Arguments:
     """Parsed arguments."""
 
     text: str
-    """The text of the arguments for the client."""
+    """The arguments as JSON text, as the client receives them."""
     value: Any
     """The value for the schema check. For a custom tool, it is the same string as ``text``."""
     codes: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ from toolsim.response.verdict import MALFORMED_JSON, JudgedCall, Rejected, Verdi
 
 _WHOLE = "a complete call, up to its closing tag"
 
-_MAX_WORDS = 65_536
+_MAX_SHOWN_CHARS = 65_536
 """Maximum length of the text stored for a retry, in characters. Longer text does not help a model."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
@@ -56,10 +56,10 @@ class RetryingChoice(Choice):
     @property
     def words(self) -> str:
         """The model's text, cut to the length that a retry needs."""
-        return "".join(self._words)[:_MAX_WORDS]
+        return "".join(self._words)[:_MAX_SHOWN_CHARS]
 
     def _note(self, text: str) -> None:
-        if self._asks and self._length < _MAX_WORDS:
+        if self._asks and self._length < _MAX_SHOWN_CHARS:
             self._words.append(text)
             self._length += len(text)
 

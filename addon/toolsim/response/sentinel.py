@@ -209,7 +209,7 @@ class Sentinel:
         self._start = 0  # Start of the open block in the current text. Earlier parts of the block are in ``_pieces``.
         self._size = 0  # Size of the part of the body in ``_pieces``, in bytes.
         self._json: JsonBody  # The lexer for a JSON body.
-        self._row: CallForm | None = None  # The call form of the body. None before the body, and in malformed JSON.
+        self._row: CallForm | None = None  # The body's call form; None if no body is open, or if its JSON is malformed.
         self._value = OpenValue()  # Tracks whether a value is open in the body.
         self._ends: frozenset[str] = frozenset()  # Incomplete beginnings of the tags that are recognized in the body.
 

@@ -82,7 +82,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
     if are_plainly_wellformed([schema], _uri(base)):
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
-        raise SchemaError("the schema is not well-formed in its dialect, and is too large to locate the error")
+        raise SchemaError("the schema is invalid in its dialect, and too large for toolsim to locate the error")
     # ``check_schema`` iterates over a set, so the reported error would vary between processes.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:

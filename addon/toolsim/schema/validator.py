@@ -34,8 +34,8 @@ delay outside the check.
 """
 
 _MEMBERS = 16
-"""Number of members after which the clock is read again. A reading takes 0.3 µs, which is as long as the check of a
-small member.
+"""Number of members after which the clock is read again. Reading the clock takes 0.3 µs, as long as checking a small
+member.
 """
 
 

@@ -181,8 +181,8 @@ async def test_lost_lease_stops_the_model(setup: Setup, monkeypatch: pytest.Monk
 
 
 async def test_followed_answer_is_stored_as_it_arrives(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a client follows the answer through the store, its events are stored as they are produced. The last events
-    are stored even if the run has lost its lease.
+    """While a client reads an answer from the store, the answer's events are stored as they are produced. The last
+    events are stored even if the run has lost its lease.
     """
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)

@@ -271,7 +271,7 @@ def test_states_follow_the_documented_order() -> None:
                 made.enter(then)
                 assert made.state is then
             else:
-                with pytest.raises(RuntimeError, match=f"is {first.value} cannot become {then.value}"):
+                with pytest.raises(RuntimeError, match=f"from '{first.value}' to '{then.value}'"):
                     made.enter(then)
 
 
@@ -291,5 +291,5 @@ def test_second_stream_raises() -> None:
     """
     made = exchange()
     made.begin(answered(content_type=SSE))
-    with pytest.raises(RuntimeError, match="is streamed cannot become streamed"):
+    with pytest.raises(RuntimeError, match="from 'streamed' to 'streamed'"):
         made.begin(answered(content_type=SSE))

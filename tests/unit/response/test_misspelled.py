@@ -18,8 +18,8 @@ def test_spellings_with_one_slip_are_accepted(spelling: str) -> None:
 
 @pytest.mark.parametrize("other", ["<tool_call>", "<to", "ll>", "<tool_calls>", "<tools>", "<tolcal>"])
 def test_other_spellings_are_not_accepted(other: str) -> None:
-    """The correct marker does not count as a misspelling. Text does not count either if it contains other characters,
-    has two errors, or is less than half of the marker.
+    """The correct marker is not a misspelling. Neither is text that contains a wrong character, has two errors, or is
+    less than half of the marker.
     """
     assert other not in misspelled("<tool_call>")
 

@@ -123,7 +123,7 @@ def said(client: str, *steps: str, **policy: str) -> str:
     ],
 )
 def test_empty_line_separates_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
-    """An empty line separates the texts of two messages, unless the boundary is within a call. If the client's API
+    """A blank line separates the texts of two messages, unless the boundary is within a call. If the client's API
     returns a list of items, no empty line is needed between texts that other items already separate.
     """
     assert said("chat", *steps) == as_chat

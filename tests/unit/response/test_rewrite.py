@@ -536,7 +536,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
 def test_texts_of_two_messages_are_separated(
     steps: list[Step], items: list[list[str]], client: ApiName, stream: bool
 ) -> None:
-    """An empty line separates the texts of two messages. Next to a call, the line is omitted."""
+    """A blank line separates the texts of two messages, unless a call is between them."""
     the_plan = plan(client, "responses", stream, [WEATHER])
     for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1)), ("application/json", WHOLE, (0,))):
         for cut in cuts:

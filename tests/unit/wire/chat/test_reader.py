@@ -240,8 +240,8 @@ def test_repeated_name_without_arguments() -> None:
 
 
 def test_object_without_a_name_replaces_the_arguments() -> None:
-    """A complete object without a name, or with the same call ID, replaces the arguments received so far. For a custom
-    tool, the text is appended to the input instead.
+    """If the arguments in a chunk without a name, or with the same call ID, are a complete object, they replace the
+    arguments received so far. The input of a custom tool is always appended.
     """
     bare = [{"index": 0, "function": {"arguments": '{"a":2}'}}, call("f", '{"a":2}', index=0, id="x")]
     for again in bare:
