@@ -27,6 +27,7 @@ pytest.skip("needs chromium", allow_module_level=True)
 
 # Starting worker processes takes several seconds.
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str) -> None:
     """In CI, a test or module whose program is missing fails, including in worker processes. Elsewhere, the test or

@@ -51,6 +51,7 @@ def test_no_prompt_contains_another() -> None:
     assert all(a is b or a not in b for a in prompts for b in prompts)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("stream", parameters([True, False], lambda stream: not stream))
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.asyncio(loop_scope="module")

@@ -239,6 +239,7 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
     assert not any(text in learner.profile.read_text() for text in words)
 
 
+@pytest.mark.ci
 def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
     """A setting is not kept if it improves the answers only for the half of the recorded turns that was used to choose
     it.

@@ -344,6 +344,7 @@ def test_failed_turn_is_marked_and_explained(page: Chromium) -> None:
     page.wait_for("document.body.innerText.includes('HTTP 429')")
 
 
+@pytest.mark.ci
 def test_mitmweb_accepts_documented_filters(page: Chromium, web_port: int) -> None:
     """mitmweb accepts every documented filter, and the filters find the documented flows."""
     section = PAGE.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
