@@ -76,7 +76,10 @@ def test_other_dialects_are_rejected() -> None:
     [
         ({"properties": {f"a{i}": {"type": "string"} for i in range(2_000)}}, None),
         ({"properties": {f"a{i}": {"type": "string"} for i in range(4_000)}}, "too large"),
-        ({"properties": {f"a{i}": {"type": "text"} for i in range(2_000)}}, "too large for toolsim to locate the error"),
+        (
+            {"properties": {f"a{i}": {"type": "text"} for i in range(2_000)}},
+            "too large for toolsim to locate the error",
+        ),
         (
             {"x": {str(i): {} for i in range(99)}, "allOf": [{"$ref": f"#/x/{i}"} for i in range(99)]},
             "references point",
