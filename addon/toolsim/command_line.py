@@ -130,7 +130,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0
 
 
 # The requirements in pyproject.toml, except mitmproxy. If one of these packages is missing, all of them are suggested.
-REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11.6", "zstandard>=0.25")
+REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.24,<5", "regex>=2024.11.6", "zstandard>=0.25")
 
 
 def missing(problem: ModuleNotFoundError) -> str:

@@ -170,8 +170,8 @@ def test_splits_make_no_difference(parts: list[str], size: int) -> None:
         assert emitted == []
 
 
-# The health check is disabled because earlier versions of Hypothesis discard most examples for this pattern.
-@settings(suppress_health_check=[HealthCheck.filter_too_much])
+# The health checks are disabled because earlier versions of Hypothesis discard most examples for this pattern.
+@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(st.from_regex(re.compile(SoleCall(_ANY_MARK, bool).pattern, re.ASCII), fullmatch=True))
 def test_every_beginning_of_a_call_is_withheld(head: str) -> None:
     """Text of any length is withheld while it could be the beginning of a call to an undeclared tool."""
