@@ -56,6 +56,7 @@ def test_demo(tmp_path: Path) -> None:
     assert run.stderr == ""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "unbuffered"),
     [

@@ -22,7 +22,7 @@ from toolsim.eval.learn.own_questions import own_questions
 from toolsim.eval.learn.profile_file import file_name
 from toolsim.eval.learn.question_bank import Question, questions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 KEY = "sk-secret-0123456789"
 EXTENDED = pytest.mark.extended
@@ -239,7 +239,6 @@ def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
     assert not any(text in learner.profile.read_text() for text in words)
 
 
-@pytest.mark.ci
 def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
     """A setting is not kept if it improves the answers only for the half of the recorded turns that was used to choose
     it.

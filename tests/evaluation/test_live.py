@@ -231,6 +231,7 @@ def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: A
     assert report(tmp_path / "a")["overall"]["runs"] == 40
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the proxy in /proc")
 def test_no_proxy_outlives_a_killed_evaluation(server: Server, tmp_path: Path) -> None:
     """If an evaluation is killed by SIGKILL, its mitmdump ends, too."""

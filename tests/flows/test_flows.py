@@ -93,6 +93,7 @@ def test_fixtures_name_no_machine(path: Path) -> None:
         assert word not in data, word
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 @pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
 def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:

@@ -73,6 +73,7 @@ def backend() -> Iterator[TextBackend]:
         yield backend
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("labels", ["", "model,tool"])
 def test_promtool_finds_no_problems(backend: TextBackend, labels: str) -> None:
     """``promtool`` finds no problems in the metrics, before and after many turns. Series have the optional labels
@@ -158,6 +159,7 @@ def queries() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.ci
 def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> None:
     """After some turns, no panel of the dashboard is empty or shows NaN. Each metric is shown on a panel."""
     profiles = tmp_path / "profiles"

@@ -374,6 +374,7 @@ def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
         assert not [name for name in turn.attributes if "message" in name]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "environment",
     [

@@ -78,6 +78,7 @@ def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
     return []
 
 
+@pytest.mark.ci
 @each("method", METHODS)
 @each("category", CALLING)
 def test_correct_answers_pass(category: str, method: str) -> None:

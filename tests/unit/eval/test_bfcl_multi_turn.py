@@ -40,6 +40,7 @@ def play_right(case: Case, turns: Sequence[Sequence[Decoded]]) -> Verdict:
     return asyncio.run(case.play(scripted(iter(answers))))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("size", [12, pytest.param(None, marks=pytest.mark.slow)])
 def test_correct_calls_pass(size: int | None) -> None:
     """If a model makes the expected calls in each turn, at least 98% of the cases pass."""
