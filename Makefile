@@ -13,6 +13,8 @@ PORT ?= 8080
 OPTIONS ?=
 # Additional arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
+# Which tests `make test` runs, as a pytest marker expression
+MARKS ?= not extended and not ci
 # Number of pytest workers. Tests spend half their time waiting, so five workers keep two cores busy
 WORKERS ?= 5
 # Durations of fuzzing and of the soak test, in seconds
@@ -127,7 +129,7 @@ demo: $(VENV)/.addon  ## Demo: one turn of each kind with the scripted model, th
 # cores, time-dependent tests fail.
 BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## Run the tests (WORKERS=0 to run them sequentially)
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'not extended and not ci' $(ARGS)
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m '$(MARKS)' $(ARGS)
 
 # Collects only the files that contain such tests, which saves the workers most of the time for the collection.
 test-ci: setup  ## Run the other tests that CI runs: attacks, cuts, kills, malformed texts, and all documented commands
