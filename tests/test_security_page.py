@@ -204,7 +204,7 @@ A user can start
     unit/proxy/test_user_limits.py::test_turns_per_minute
 If a turn exceeds a limit
     proxy/test_users.py::test_concurrent_turns_are_limited
-The refusal has
+The error has the API's own
     proxy/test_users.py::test_concurrent_turns_are_limited
 For these limits, a
     proxy/test_users.py::test_turns_per_minute_are_limited

@@ -74,6 +74,7 @@ def test_large_request_is_rewritten_in_a_worker(served: tuple[str, Path]) -> Non
         assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "Bonn"})
 
 
+@pytest.mark.ci
 def test_recordings_replay(tmp_path: Path) -> None:
     """The recordings in ``flows`` can be replayed with the same result."""
     done = python(tmp_path, "-m", "toolsim", "replay", "flows")

@@ -209,6 +209,7 @@ def test_web_search_with_an_mcp_server(text_backend: TextBackend, tmp_path: Path
     assert "The grey heron is common." in told
 
 
+@pytest.mark.ci
 def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_path: Path) -> None:
     """With 60 deferred tools, the prompt contains only the tool that was found, and extends the previous prompt."""
     many = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "many_mcp.py"), "60"]}

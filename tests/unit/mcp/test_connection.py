@@ -193,6 +193,7 @@ async def test_secrets_are_never_in_messages(caplog: pytest.LogCaptureFixture) -
     assert "s3cret" not in caplog.text + str(caught.value)
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 async def test_official_servers_work() -> None:
     """MCP servers written with the official SDK work with each transport. A slow call does not affect other calls."""
