@@ -216,6 +216,7 @@ AGENTS = CONFIG + "[features]\nmulti_agent_v2 = true\n"
 TASK = "COUNT THE HERONS"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("model", "config"), [("text-model", AGENTS), ("gpt-5.6-sol", CONFIG), ("gpt-6-sol", CONFIG)])
 def test_subagent(stage: Stage, codex: Codex, model: str, config: str) -> None:
     """A subagent receives its task, and its answer reaches the agent that spawned it."""

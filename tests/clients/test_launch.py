@@ -24,7 +24,7 @@ from support.text_backend import Exchange, TextBackend, Turn, says
 # A run takes only a few seconds, but on a busy machine it takes half a minute to start the programs.
 PATIENCE = 150.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="signals of Unix")]
+pytestmark = [pytest.mark.slow, pytest.mark.ci, pytest.mark.skipif(os.name == "nt", reason="signals of Unix")]
 
 TEXT = 'heron & "ochre"\n'
 COMMAND = "printf 'heron & \"ochre\"\\n' > out.txt; sleep 1"

@@ -169,6 +169,7 @@ def test_server_failures_are_labeled_in_their_runs(server: Server, tmp_path: Pat
     assert "Incorrect API key provided: [key]" in (folder(tmp_path) / "report.html").read_text()
 
 
+@pytest.mark.ci
 def test_server_down(tmp_path: Path) -> None:
     """If the server under evaluation is down, each run fails immediately, and the report is still written."""
     done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "native,toolsim",
@@ -177,6 +178,7 @@ def test_server_down(tmp_path: Path) -> None:
     assert report(tmp_path)["failures"] == {"http_error": 4}
 
 
+@pytest.mark.ci
 def test_flows_are_stored_on_request_without_secrets(server: Server, tmp_path: Path) -> None:
     """With ``--flows``, the exchanges of runs with the ``toolsim`` method are stored in mitmproxy's format, without
     secrets.
@@ -256,6 +258,7 @@ def _state(process: str) -> str:
         return "Z"
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_predecessors_variables_are_enough(server: Server, tmp_path: Path) -> None:
     """The environment variables of toolsim's predecessor set the server, the key and the number of trials. The

@@ -61,6 +61,7 @@ def command(page: Chromium, name: str, flows: str) -> None:
     )
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], tmp_path: Path) -> None:
     """A flow that waits for approval is marked. Its call runs once, and only after approval. Each round has a row."""

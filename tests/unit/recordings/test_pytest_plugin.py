@@ -110,6 +110,7 @@ def test_unused_plugin_imports_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_recorded_requests_pass_and_changed_ones_fail(project: Path) -> None:
     """A recorded request is answered any number of times. A request that differs from the recording makes the test fail
