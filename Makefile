@@ -131,10 +131,8 @@ BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## Run the tests (WORKERS=0 to run them sequentially)
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m '$(MARKS)' $(ARGS)
 
-# Collects only the files that contain such tests, which saves the workers most of the time for the collection.
-test-ci: setup  ## Run the other tests that CI runs: attacks, cuts, kills, malformed texts, and all documented commands
-	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'ci and not extended' $(ARGS) \
-		$$(grep -rl --include='test_*.py' --exclude-dir=node_modules 'mark\.ci\b' tests)
+test-ci: MARKS := ci and not extended
+test-ci: test  ## Run the other tests that CI runs: attacks, cuts, kills, malformed texts, and all documented commands
 
 # Compiles the test modules once. Without it, each worker of the first run would compile all of them.
 compiled: setup

@@ -71,7 +71,7 @@ def restore_log() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, or a real process: not in `make test-unit`")
     config.addinivalue_line(
-        "markers", "ci: many attacks, faults or cases, or documented commands: only in `make test-ci`"
+        "markers", "ci: many attacks, cases or real programs, or documented commands: not in `make test`"
     )
     config.addinivalue_line("markers", "extended: costs many seconds, for what changes rarely: only in `make test-all`")
     # mitmproxy's flow filters use names that pyparsing has deprecated. ldap3, which mitmproxy imports, uses names that
