@@ -57,14 +57,10 @@ def test_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    ("words", "unbuffered"),
-    [
-        ("demo --port 0", ""),
-        ("demo --port 0", "1"),
-        ("demo --port 0 --web --set web_open_browser=false --set web_port=0", ""),
-        (f"replay {ROOT / 'flows'}", ""),
-    ],
+    "words",
+    ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
 )
 def test_closed_output(words: str, unbuffered: str, tmp_path: Path) -> None:
     """If the output of a ``toolsim`` command is closed, as by ``head``, the command exits without a traceback. Output

@@ -98,7 +98,7 @@ def test_joined_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["{out}", "{a}", "{other}"], "seed is 11 in"),
+        (["{out}", "{a}", "{other}"], "toolsim eval join: seed is 11 in "),
         (["{out}", "{a}", "--name", "{other}=toolsim x"], "one of the reports"),
         (["{out}", "{a}", "--name", "{a}=x"], "beginning with"),
         (["{out}", "{out}"], "not a report folder"),
