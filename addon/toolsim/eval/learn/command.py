@@ -114,7 +114,7 @@ async def _learn(args: argparse.Namespace) -> int:
     engine = engine_at(found.url, key)
     # llama.cpp serves its only model under any name.
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
-        raise UsageError(f"--model: {found.url} does not list {args.model}, but {', '.join(found.models[:6])}")
+        raise UsageError(f"--model: {found.url} does not list {args.model}; it lists {', '.join(found.models[:6])}")
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
     asked: Sequence[Question] = question_bank.questions()
     if own is not None:
